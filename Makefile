@@ -1,0 +1,45 @@
+# make setup | demo | test | test-slow | lint | types | bench | lock. Each sets up what it needs, in .venv beside this file.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: setup demo test test-slow lint types bench docs lock clean
+
+setup: $(STAMP)
+
+$(STAMP): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(STAMP)
+
+demo: setup
+	$(BIN)/scorebed tasks
+	$(BIN)/python examples/first_rollout.py demo
+
+test: setup lint types
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+test-slow: setup
+	$(BIN)/python -m pytest -m slow
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: setup
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python benchmarks/likelihood_kernels.py
+
+docs: setup
+	$(BIN)/python docs/render.py
+
+# A lock with hashes and no host names; needs uv (pip install uv).
+lock:
+	uv pip compile pyproject.toml --extra dev --universal --python-version 3.11 --generate-hashes --no-header \
+	  --quiet --upgrade --output-file requirements.lock
+
+clean:
+	rm -rf .venv

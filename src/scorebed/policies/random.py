@@ -1,0 +1,42 @@
+"""Designs that do not look at the data: drawn from a sampler, or replayed as given."""
+
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scorebed.errors import ScorebedError
+from scorebed.policies.base import Policy
+from scorebed.samplers.base import DesignSampler
+
+
+class Predetermined(Policy):
+    """ξ_{1:T} is known before the experiment: the noise of the policy *is* the designs, and nothing is remembered."""
+
+    def init(self) -> None:
+        return None
+
+    def design(self, memory: None, noise: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        del memory
+        return noise
+
+    def update(self, memory: None, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> None:
+        del memory, xi, y
+
+
+class RandomDesigns(Predetermined):
+    """ξ_{1:T} ~ q(ξ)."""
+
+    sampler: DesignSampler
+
+    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
+        del horizon
+        return self.sampler.sample(key=key)
+
+
+class Replay(Predetermined):
+    """The designs handed over as noise; it has none of its own to draw."""
+
+    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
+        del horizon, key
+        raise ScorebedError(
+            "a Replay policy cannot draw designs, got a request to, expected designs as noise. "
+            "Fix: use RandomDesigns or Static."
+        )

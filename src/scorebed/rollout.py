@@ -1,0 +1,117 @@
+"""The only loops over experiment steps: a policy acting on a task, and the likelihood of a history.
+
+Everything is for one experiment; `vmap` over parameters, noise or trajectories outside. The states of iid and Markov tasks
+follow from the data alone, so their likelihoods need no loop at all.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from scorebed.keys import named
+from scorebed.policies.base import Memory, Policy
+from scorebed.policies.random import Replay
+from scorebed.tasks.base import IID, Markov, State, Task
+
+
+class Noise(eqx.Module):
+    """ε: everything random about one experiment besides θ."""
+
+    outcome: Float[Array, "T dy"]
+    policy: Float[Array, "T n"]
+
+
+class Trajectory(eqx.Module):
+    """One experiment: the parameters that made it, and its outcomes and designs."""
+
+    theta: Float[Array, " k"]
+    ys: Float[Array, "T dy"]
+    xis: Float[Array, "T dx"]
+
+
+def draw_noise(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Noise:
+    """ε ~ q(ε)."""
+    outcome = jr.normal(named(key, "outcome"), (task.horizon, task.outcome_dim))
+    return Noise(outcome, policy.sample_noise(task.horizon, key=named(key, "policy")))
+
+
+def rollout(task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise) -> Trajectory:
+    """(y, ξ)_{1:T} = g(ε, θ, φ), differentiable in all three."""
+
+    def step(carry: tuple[State, Memory], eps: Noise) -> tuple[tuple[State, Memory], tuple[Array, Array]]:
+        state, memory = carry
+        xi = policy.design(memory, eps.policy)
+        y = task.outcome(theta, state, xi, eps.outcome)
+        return (task.advance(theta, state, xi, y), policy.update(memory, xi, y)), (y, xi)
+
+    _, (ys, xis) = jax.lax.scan(step, (task.initial(theta), policy.init()), noise)
+    return Trajectory(theta, ys, xis)
+
+
+def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
+    """One experiment with θ from the prior."""
+    noise = draw_noise(task, policy, key=named(key, "noise"))
+    return rollout(task, policy, task.prior.sample(key=named(key, "theta")), noise)
+
+
+def observe(
+    task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dy"]
+) -> Float[Array, "T dy"]:
+    """Outcomes of designs that were fixed before the experiment."""
+    if isinstance(task, IID):
+        return jax.vmap(task.outcome, in_axes=(None, None, 0, 0))(theta, None, xis, noise)
+    return rollout(task, Replay(), theta, Noise(noise, xis)).ys
+
+
+def log_likelihood(
+    task: Task, theta: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+) -> Scalar:
+    """log p(y_{1:T} | ξ_{1:T}, θ). T NLE."""
+    if isinstance(task, IID | Markov):
+        return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(ys, theta, _states(task, ys), xis).sum()
+    return _scan_history(task, theta[:, None], ys, xis)[0]
+
+
+def log_likelihoods(
+    task: Task, thetas: Float[Array, "M k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+) -> Float[Array, " M"]:
+    """log p(y_{1:T} | ξ_{1:T}, θ_m) for many contrastive parameters. M·T NLE.
+
+    The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row per parameter
+    coordinate, so that each scalar of the task becomes a contiguous vector. `vmap` over trajectories outside.
+    """
+    columns = thetas.T
+    if not isinstance(task, IID | Markov):
+        return _scan_history(task, columns, ys, xis)
+    log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
+
+    def step(total: Array, data: tuple[Array, State, Array]) -> tuple[Array, None]:
+        y, state, xi = data
+        return total + log_prob(y, columns, state, xi), None
+
+    return jax.lax.scan(step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, _states(task, ys), xis))[0]
+
+
+def _states(task: IID | Markov, ys: Float[Array, "T dy"]) -> State:
+    """The state before every step, from the data alone."""
+    if isinstance(task, IID):
+        return None
+    return jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]])
+
+
+def _scan_history(
+    task: Task, columns: Float[Array, "k M"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+) -> Float[Array, " M"]:
+    """Likelihoods where each parameter carries a state of its own."""
+    log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, 0, None))
+    advance = jax.vmap(task.advance, in_axes=(1, 0, None, None))
+
+    def step(carry: tuple[Array, State], data: tuple[Array, Array]) -> tuple[tuple[Array, State], None]:
+        total, state = carry
+        y, xi = data
+        return (total + log_prob(y, columns, state, xi), advance(columns, state, xi, y)), None
+
+    start = (jnp.zeros(columns.shape[1], ys.dtype), jax.vmap(task.initial, in_axes=1)(columns))
+    return jax.lax.scan(step, start, (ys, xis))[0][0]

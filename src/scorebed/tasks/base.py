@@ -1,0 +1,122 @@
+"""The model of an experiment: prior p(θ), designs ξ, and a likelihood p(y | θ, state, ξ), written for one experiment.
+
+A task is a final class that names its structure (`IID`, `Markov` or `History`: which history the likelihood sees) and, when
+its outcomes are Gaussian around a mean, `Gaussian`, which supplies `outcome` and `log_prob`. Batching is the caller's `vmap`;
+no task loops over time.
+
+Small fixed axes (coordinates, sources, state components) are best written out as scalars and put together by one `jnp.stack` at
+the end, as the equations are written: a scalar per sample vectorises over the batch, array arithmetic on a short trailing axis
+does not, and costs a factor of ten on the double link (`benchmarks/likelihood_kernels.py`).
+"""
+
+import abc
+import math
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from scorebed.tasks.priors import Prior
+from scorebed.tasks.spaces import Quantity, Space
+
+State: TypeAlias = Any  # a PyTree of arrays; None where there is no state
+
+
+class Task(eqx.Module):
+    """An experiment of `horizon` steps. `log_prob` costs exactly 1 NLE."""
+
+    horizon: eqx.AbstractVar[int]
+    prior: eqx.AbstractVar[Prior]
+    designs: eqx.AbstractVar[Space]
+    outcomes: eqx.AbstractVar[tuple[Quantity, ...]]
+    # True if log p(y | θ, ξ) does not change when y follows its own reparameterisation: y = mean(θ, state, ξ) + constant · noise.
+    # The likelihood term of the EIG gradient is then zero for every sample. A claim to verify, not to trust.
+    additive_noise: eqx.AbstractVar[bool]
+
+    @property
+    def outcome_dim(self) -> int:
+        """Number of outcome coordinates, dy. The noise of a step is N(0, I) of the same size."""
+        return len(self.outcomes)
+
+    @abc.abstractmethod
+    def initial(self, theta: Float[Array, " k"]) -> State:
+        """The state before the first step."""
+
+    @abc.abstractmethod
+    def outcome(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dy"]
+    ) -> Float[Array, " dy"]:
+        """y as a differentiable function of standard normal noise."""
+
+    @abc.abstractmethod
+    def log_prob(
+        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Scalar:
+        """log p(y | θ, state, ξ), normalised. 1 NLE."""
+
+    @abc.abstractmethod
+    def advance(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> State:
+        """The state after a step."""
+
+
+class IID(Task):
+    """Steps are independent given θ: there is no state, and (y_t, ξ_t) pairs are exchangeable."""
+
+    def initial(self, theta: Float[Array, " k"]) -> None:
+        del theta
+
+    def advance(self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> None:
+        del theta, state, xi, y
+
+
+class Markov(Task):
+    """The state is the previous outcome: transitions (y_{t−1}, ξ_t, y_t) are exchangeable. The first state is known."""
+
+    @abc.abstractmethod
+    def start(self) -> Float[Array, " dy"]:
+        """y_0."""
+
+    def initial(self, theta: Float[Array, " k"]) -> Float[Array, " dy"]:
+        del theta
+        return self.start()
+
+    def advance(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> Float[Array, " dy"]:
+        del theta, state, xi
+        return y
+
+
+class History(Task):
+    """Anything else: the state is any PyTree that follows from θ and the data by `initial` and `advance`."""
+
+
+class Gaussian(Task):
+    """y = mean(θ, state, ξ) + scale(θ, state, ξ) · noise, with independent coordinates."""
+
+    @abc.abstractmethod
+    def mean(self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]) -> Float[Array, " dy"]:
+        """Mean of the outcome."""
+
+    @abc.abstractmethod
+    def scale(self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]) -> Sequence[float | Scalar]:
+        """Standard deviation of each outcome coordinate."""
+
+    def outcome(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dy"]
+    ) -> Float[Array, " dy"]:
+        scale = self.scale(theta, state, xi)
+        return self.mean(theta, state, xi) + jnp.stack([s * noise[i] for i, s in enumerate(scale)])
+
+    def log_prob(
+        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Scalar:
+        mean = self.mean(theta, state, xi)
+        scale = self.scale(theta, state, xi)
+        # Coordinate by coordinate: the compiler then sees scalars, and keeps the contrastive axis innermost.
+        terms = [-0.5 * ((y[i] - mean[i]) / s) ** 2 - jnp.log(s) for i, s in enumerate(scale)]
+        return sum(terms[1:], start=terms[0]) - 0.5 * math.log(2 * math.pi) * len(terms)

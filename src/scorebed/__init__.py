@@ -1,10 +1,55 @@
 """scorebed: policy-based Bayesian experimental design by score matching.
 
-The nouns and verbs of the paper, loaded when first used so that the command line answers before JAX is imported.
+The nouns and verbs of the paper, and nothing else. They are loaded when first used, so that the command line can answer
+before JAX is imported.
 """
 
+import importlib
+from typing import TYPE_CHECKING
+
 from scorebed._allocator import keep_large_blocks as _keep_large_blocks
+
+if TYPE_CHECKING:
+    from scorebed.draw import draw_experiments as draw_experiments
+    from scorebed.policies import POLICIES as POLICIES
+    from scorebed.policies import make_policy as make_policy
+    from scorebed.rollout import Trajectory as Trajectory
+    from scorebed.rollout import log_likelihood as log_likelihood
+    from scorebed.rollout import log_likelihoods as log_likelihoods
+    from scorebed.rollout import observe as observe
+    from scorebed.rollout import simulate as simulate
+    from scorebed.samplers import SAMPLERS as SAMPLERS
+    from scorebed.samplers import make_sampler as make_sampler
+    from scorebed.samplers.paper import paper_sampler as paper_sampler
+    from scorebed.tasks import TASKS as TASKS
+    from scorebed.tasks import make_task as make_task
 
 _keep_large_blocks()
 
 __version__ = "0.1.0"
+
+_HOME = {
+    "POLICIES": "policies",
+    "SAMPLERS": "samplers",
+    "TASKS": "tasks",
+    "Trajectory": "rollout",
+    "draw_experiments": "draw",
+    "log_likelihood": "rollout",
+    "log_likelihoods": "rollout",
+    "make_policy": "policies",
+    "make_sampler": "samplers",
+    "make_task": "tasks",
+    "observe": "rollout",
+    "paper_sampler": "samplers.paper",
+    "simulate": "rollout",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'scorebed' has no attribute '{name}'")
+    return getattr(importlib.import_module(f"scorebed.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME, "__version__"])

@@ -37,3 +37,27 @@ def require(condition: bool, what: str, *, got: object, expected: str, fix: str)
     """Raise `InvalidValueError` unless `condition` holds. For static faults at construction."""
     if not condition:
         raise InvalidValueError(what, got=got, expected=expected, fix=fix)
+
+
+class CheckpointError(InvalidValueError):
+    """A file of saved arrays that is damaged, cut short or none of ours."""
+
+
+class LeafMismatchError(InvalidValueError):
+    """Saved arrays that are intact but do not fit the model they are loaded into."""
+
+
+class NewerFormatError(InvalidValueError):
+    """A file that a later version of scorebed has written."""
+
+
+class RunFolderError(InvalidValueError):
+    """A folder or file of a run that cannot be made, read or written, or a folder that is no run."""
+
+
+class FolderInUseError(RunFolderError):
+    """A run folder that another process owns."""
+
+
+class DiskFullError(RunFolderError):
+    """No space for a file. What had been saved before is untouched."""

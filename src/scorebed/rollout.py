@@ -70,7 +70,7 @@ def log_likelihood(
 ) -> Scalar:
     """log p(y_{1:T} | ξ_{1:T}, θ). T NLE."""
     if isinstance(task, IID | Markov):
-        return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(ys, theta, _states(task, ys), xis).sum()
+        return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(ys, theta, states_before(task, ys), xis).sum()
     return _scan_history(task, theta[:, None], ys, xis)[0]
 
 
@@ -91,10 +91,18 @@ def log_likelihoods(
         y, state, xi = data
         return total + log_prob(y, columns, state, xi), None
 
-    return jax.lax.scan(step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, _states(task, ys), xis))[0]
+    return jax.lax.scan(step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, states_before(task, ys), xis))[0]
 
 
-def _states(task: IID | Markov, ys: Float[Array, "T dy"]) -> State:
+def step_log_likelihoods(
+    task: IID | Markov, thetas: Float[Array, "M k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+) -> Float[Array, "T M"]:
+    """log p(y_t | ξ_t, θ_m, state) for a few parameters, all steps at once. M·T NLE."""
+    over_thetas = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
+    return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(ys, thetas.T, states_before(task, ys), xis)
+
+
+def states_before(task: IID | Markov, ys: Float[Array, "T dy"]) -> State:
     """The state before every step, from the data alone."""
     if isinstance(task, IID):
         return None

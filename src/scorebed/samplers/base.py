@@ -3,9 +3,11 @@
 import abc
 
 import equinox as eqx
-from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
-from scorebed.tasks.spaces import Space
+from scorebed.errors import require
+from scorebed.tasks.spaces import Box, Space
 
 
 class DesignSampler(eqx.Module):
@@ -14,13 +16,22 @@ class DesignSampler(eqx.Module):
     horizon: eqx.AbstractVar[int]
     space: eqx.AbstractVar[Space]
 
+    def __check_init__(self) -> None:
+        require(self.horizon >= 1, "the horizon of a design sampler", got=self.horizon,
+                expected="a whole number from 1", fix="give the horizon of the task.")  # fmt: skip
+
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         """One sequence of designs."""
 
     @abc.abstractmethod
     def log_prob(self, xis: Float[Array, "T dx"]) -> Scalar:
-        """log q(ξ_{1:T}); raises `NoDensityError` where there is none."""
+        """log q(ξ_{1:T}), −∞ outside of the space; raises `NoDensityError` where there is none."""
+
+    @abc.abstractmethod
+    def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
+        """log density of u_{1:T}, ξ = constrain(u). Its gradient averages zero and keeps its precision at the edge of a box;
+        that of `log_prob` does neither."""
 
 
 class Unconstrained(DesignSampler):
@@ -30,13 +41,20 @@ class Unconstrained(DesignSampler):
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         """u_{1:T}."""
 
-    @abc.abstractmethod
-    def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
-        """log density of u_{1:T}."""
-
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         return self.space.constrain(self.sample_unconstrained(key=key))
 
     def log_prob(self, xis: Float[Array, "T dx"]) -> Scalar:
         us = self.space.unconstrain(xis)
-        return self.log_prob_unconstrained(us) - self.space.log_jacobian(us).sum()
+        log_q = self.log_prob_unconstrained(us) - self.space.log_jacobian(us).sum()
+        return jnp.where(inside(self.space, xis), log_q, -jnp.inf)
+
+
+def inside(space: Space, xis: Float[Array, "T dx"]) -> Bool[Array, ""]:
+    """Whether all designs lie in the space. The limits of a box belong to it, with two units of rounding to spare, since a
+    draw close to the edge may be rounded onto or past it."""
+    if not isinstance(space, Box):
+        return jnp.asarray(True)
+    low, high = jnp.asarray(space.low, xis.dtype), jnp.asarray(space.high, xis.dtype)
+    slack = 2 * jnp.finfo(xis.dtype).eps * jnp.maximum(jnp.abs(low), jnp.abs(high))
+    return jnp.all((low - slack <= xis) & (xis <= high + slack))

@@ -1,22 +1,48 @@
 """The built-in experiments, by the names that the command line knows."""
 
+import functools
 from collections.abc import Callable
 
 from scorebed.errors import UnknownNameError
 from scorebed.tasks.base import Task
 from scorebed.tasks.cartpole import CartPole
+from scorebed.tasks.closed_form import ClosedForm
 from scorebed.tasks.double_link import DoubleLink
+from scorebed.tasks.fading_noise import FadingNoise
 from scorebed.tasks.gravimetry import Gravimetry
+from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.linear_markov import LinearMarkov
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.projection import Projection
+from scorebed.tasks.sign import Sign
 
 TASKS: dict[str, Callable[..., Task]] = {
     "location-finding": LocationFinding,
-    "location-finding-3d": lambda **options: LocationFinding(**{"dim": 3, "sources": 10} | options),
+    "location-finding-3d": functools.partial(LocationFinding, dim=3, sources=10),
     "pendulum": Pendulum,
     "cart-pole": CartPole,
     "double-link": DoubleLink,
     "gravimetry": Gravimetry,
+    "linear-gaussian": LinearGaussian,
+}
+
+# The tasks whose answers are known, for tests of everything that estimates; `linear-gaussian` alone is public.
+ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
+    "linear-gaussian": LinearGaussian,
+    "linear-gaussian-2d": functools.partial(
+        LinearGaussian, mean=(0.5, -1.0), covariance=((1.0, 0.6), (0.6, 2.0)), noise=0.8, bound=1.0
+    ),
+    "linear-gaussian-3d": functools.partial(
+        LinearGaussian,
+        mean=(0.0, 0.3, 1.0),
+        covariance=((1.0, 0.5, 0.2), (0.5, 1.5, -0.3), (0.2, -0.3, 0.7)),
+        bound=1.0,
+    ),
+    "projection": Projection,
+    "linear-markov": LinearMarkov,
+    "sign": Sign,
+    "fading-noise": FadingNoise,
 }
 
 

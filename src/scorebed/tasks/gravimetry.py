@@ -14,7 +14,7 @@ from numpyro.distributions.transforms import AffineTransform, PowerTransform
 
 from scorebed.errors import require
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.priors import Floored, Marginal, Prior
+from scorebed.tasks.priors import Floored, Independent, Marginal, Prior
 from scorebed.tasks.spaces import Quantity, Real, Space
 
 GRAVITATIONAL_CONSTANT = 6.674e-11
@@ -46,7 +46,7 @@ class Gravimetry(IID, Gaussian):
         kappa = dist.TransformedDistribution(
             dist.Uniform(1.5, 4.0), [PowerTransform(3.0), AffineTransform(0.0, KAPPA_PER_CUBIC_METRE)]
         )
-        self.prior = Prior(
+        self.prior = Independent(
             (
                 Marginal(tuple(Quantity(f"void {a}", "m") for a in axes), dist.Normal(0.0, 30.0)),
                 Marginal((Quantity("depth", "m"),), Floored(dist.LogNormal(math.log(10.0), 0.5), 3.0)),

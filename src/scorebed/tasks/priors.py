@@ -1,15 +1,19 @@
-"""Priors p(θ): named parameters, a sampler, and where they exist a density and a latent map θ = f(z), z ~ N(0, I).
+"""Priors p(θ): named parameters, a latent map θ = f(z), z ~ N(0, I), and a density.
 
-The marginals are numpyro distributions. The latent map is the sampler: θ is always drawn as f(z), so that methods which
-work in z (posterior proposals, likelihood particles) and methods which work in θ see one prior.
+`Independent` joins marginals, which are numpyro distributions; `GaussianPrior` has correlations. The latent map is the
+sampler: θ is always drawn as f(z), so that methods which work in z (posterior proposals, likelihood particles) and methods
+which work in θ see one prior.
 """
 
+import abc
 import functools
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import numpyro.distributions as dist
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
@@ -36,14 +40,9 @@ class Marginal(eqx.Module):
 
 
 class Prior(eqx.Module):
-    """Independent marginals, concatenated into one parameter vector θ of length k."""
+    """p(θ) over one parameter vector θ of length k."""
 
-    marginals: tuple[Marginal, ...]
-
-    @property
-    def quantities(self) -> tuple[Quantity, ...]:
-        """Names and units of the k parameters."""
-        return tuple(q for m in self.marginals for q in m.quantities)
+    quantities: eqx.AbstractVar[tuple[Quantity, ...]]
 
     @property
     def dim(self) -> int:
@@ -54,18 +53,66 @@ class Prior(eqx.Module):
         """θ ~ p(θ)."""
         return self.from_latent(jr.normal(key, (self.dim,)))
 
+    @abc.abstractmethod
     def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
         """θ = f(z): standard normal z to prior draws."""
+
+    @abc.abstractmethod
+    def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
+        """log p(θ); a probability where θ is discrete."""
+
+
+class Independent(Prior):
+    """Independent marginals, concatenated."""
+
+    marginals: tuple[Marginal, ...]
+    quantities: tuple[Quantity, ...] = eqx.field(static=True)
+
+    def __init__(self, marginals: tuple[Marginal, ...]):
+        require(len(marginals) > 0, "a prior", got="no marginals", expected="at least one", fix="name a parameter.")
+        self.marginals = marginals
+        self.quantities = tuple(q for m in marginals for q in m.quantities)
+
+    def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
         return jnp.concatenate([latent_map(m.distribution)(part) for m, part in self._blocks(z)])
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
-        """log p(θ)."""
-        return sum((m.distribution.log_prob(part).sum() for m, part in self._blocks(theta)), start=jnp.zeros(()))
+        terms = [m.distribution.log_prob(part).sum() for m, part in self._blocks(theta)]
+        return sum(terms[1:], start=terms[0])
 
     def _blocks(self, values: Float[Array, " k"]) -> list[tuple[Marginal, Float[Array, " n"]]]:
         sizes = [len(m.quantities) for m in self.marginals]
         stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
         return [(m, values[b - n : b]) for m, n, b in zip(self.marginals, sizes, stops, strict=True)]
+
+
+class GaussianPrior(Prior):
+    """θ = μ₀ + L z, with the Cholesky factor L of the covariance. Python numbers, so that any precision can use them."""
+
+    quantities: tuple[Quantity, ...] = eqx.field(static=True)
+    mean: tuple[float, ...] = eqx.field(static=True)
+    cholesky: tuple[tuple[float, ...], ...] = eqx.field(static=True)
+
+    def __check_init__(self) -> None:
+        k = len(self.quantities)
+        fits = len(self.mean) == len(self.cholesky) == k and all(len(row) == k for row in self.cholesky)
+        require(fits and all(row[i] > 0 and not any(row[i + 1 :]) for i, row in enumerate(self.cholesky)),
+                "a Gaussian prior", got=f"mean={self.mean}, cholesky={self.cholesky}",
+                expected=f"{k} means and a {k} × {k} lower triangle with a positive diagonal",
+                fix="build it from its covariance with gaussian(quantities, mean, covariance).")  # fmt: skip
+
+    def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
+        rows = zip(self.mean, self.cholesky, strict=True)
+        return jnp.stack([m + sum(row[j] * z[j] for j in range(i + 1)) for i, (m, row) in enumerate(rows)])
+
+    def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
+        # Forward substitution, written out: θ stays scalars, and no LAPACK call stands in the way of a batch.
+        z: list[Scalar] = []
+        log_scale = 0.0
+        for i, row in enumerate(self.cholesky):
+            z.append((theta[i] - self.mean[i] - sum(row[j] * z[j] for j in range(i))) / row[i])
+            log_scale += math.log(row[i])
+        return -0.5 * sum((v**2 for v in z[1:]), start=z[0] ** 2) - (log_scale + 0.5 * self.dim * math.log(2 * math.pi))
 
 
 @functools.singledispatch
@@ -146,11 +193,25 @@ def _(distribution: Floored) -> Callable[[Float[Array, " n"]], Float[Array, " n"
     return lambda z: jnp.maximum(latent_map(distribution.base)(z), distribution.floor)
 
 
-def standard_normal(quantities: tuple[Quantity, ...]) -> Prior:
+def standard_normal(quantities: tuple[Quantity, ...]) -> Independent:
     """θ ~ N(0, I)."""
-    return Prior((Marginal(quantities, dist.Normal(0.0, 1.0)),))
+    return Independent((Marginal(quantities, dist.Normal(0.0, 1.0)),))
 
 
-def log_normal(quantities: tuple[Quantity, ...], scale: float) -> Prior:
+def log_normal(quantities: tuple[Quantity, ...], scale: float) -> Independent:
     """log θ ~ N(0, scale² I)."""
-    return Prior((Marginal(quantities, dist.LogNormal(0.0, scale)),))
+    return Independent((Marginal(quantities, dist.LogNormal(0.0, scale)),))
+
+
+def gaussian(
+    quantities: tuple[Quantity, ...], mean: Sequence[float], covariance: Sequence[Sequence[float]]
+) -> GaussianPrior:
+    """θ ~ N(mean, covariance)."""
+    k = len(quantities)
+    matrix = np.asarray(covariance, np.float64)
+    positive = matrix.shape == (k, k) and np.array_equal(matrix, matrix.T) and np.linalg.eigvalsh(matrix)[0] > 0
+    require(bool(positive) and len(mean) == k, "a Gaussian prior", got=f"mean={tuple(mean)}, covariance={matrix.tolist()}",
+            expected=f"{k} means and a symmetric positive definite {k} × {k} covariance",
+            fix="give one mean and one row of covariances per parameter.")  # fmt: skip
+    lower = np.linalg.cholesky(matrix).tolist()
+    return GaussianPrior(quantities, tuple(map(float, mean)), tuple(map(tuple, lower)))

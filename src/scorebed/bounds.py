@@ -1,0 +1,122 @@
+"""Bounds of the expected information gain of a policy, by contrastive parameters from the prior (paper, "Evaluation Bounds").
+
+    sPCE  E log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)]  ≤  EIG  ≤  E log p(y|θ_0,ξ) / [1/M Σ_{m=1..M} p(y|θ_m,ξ)]  sNMC
+
+Contrastive parameters are shared by the trajectories of a group and by no two groups; the standard error is taken over groups,
+so that it is right in spite of the sharing. Memory is one chunk of parameters by one group of trajectories, whatever M is.
+"""
+
+import math
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scorebed.errors import require
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.rollout import log_likelihood, log_likelihoods, simulate
+from scorebed.tasks.base import Task
+
+CHUNK = 4096
+GROUPS = 16
+# exp of anything much below this is a slow denormal; clamping changes a sum by less than 10⁻³⁰ of its largest term.
+NEGLIGIBLE = -80.0
+
+
+class Bounds(eqx.Module):
+    """A lower and an upper bound in nats, with standard errors over groups that share no contrastive draws."""
+
+    lower: float
+    lower_se: float
+    upper: float
+    upper_se: float
+    outer: int
+    inner: int
+    ceiling: float
+    saturated: float
+    nle: int
+
+    def __str__(self) -> str:
+        text = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG ≤ {self.upper:.3f} ± {self.upper_se:.3f} nats"
+        if self.saturated > 0.05:
+            text += (
+                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling log(M+1) = {self.ceiling:.2f}:"
+                " use more inner samples"
+            )
+        return text
+
+
+def eig_bounds(
+    task: Task,
+    policy: Policy,
+    *,
+    outer: int = 2048,
+    inner: int = 1_000_000,
+    on_group: Callable[[int, int], None] = lambda *_: None,
+    key: PRNGKeyArray,
+) -> Bounds:
+    """sPCE and sNMC with `outer` trajectories and `inner` contrastive parameters each. outer·(inner + 1)·T NLE.
+
+    `saturated` is the share of trajectories whose own parameter makes up more than half of the contrastive sum: there the lower
+    bound says little but log(M+1).
+    """
+    require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
+            expected="at least two outer and one inner sample", fix="the paper uses 2048 and 1000000.")  # fmt: skip
+    groups = min(GROUPS, outer)
+    sizes = [outer // groups + (g < outer % groups) for g in range(groups)]
+    lowers, uppers = [], []
+    for g, size in enumerate(sizes):
+        each = _group_bounds(task, policy, size, inner, named(key, g))
+        lowers.append(np.asarray(each[0], np.float64))
+        uppers.append(np.asarray(each[1], np.float64))
+        on_group(g + 1, groups)
+    ceiling = math.log(inner + 1)
+    saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
+    lower, lower_se = _mean_over_groups(lowers)
+    upper, upper_se = _mean_over_groups(uppers)
+    nle = outer * (inner + 1) * task.horizon
+    return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
+
+
+def _mean_over_groups(groups: list[np.ndarray]) -> tuple[float, float]:
+    """Mean over all samples, and its standard error from the spread of the groups' sums."""
+    n = sum(len(group) for group in groups)
+    mean = sum(group.sum() for group in groups) / n
+    spread = sum((group.sum() - len(group) * mean) ** 2 for group in groups)
+    return float(mean), float(np.sqrt(spread * len(groups) / (len(groups) - 1)) / n)
+
+
+@eqx.filter_jit
+def _group_bounds(
+    task: Task, policy: Policy, size: int, inner: int, key: PRNGKeyArray
+) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
+    """Both bounds of every trajectory of a group."""
+    runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "outer"), size))
+    own = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
+    total = contrastive_sum(task, runs.ys, runs.xis, inner, key=named(key, "inner"))
+    lower = own - jnp.logaddexp(total, own) + math.log(inner + 1)
+    return lower, own - total + math.log(inner)
+
+
+def contrastive_sum(
+    task: Task, ys: Float[Array, "N T dy"], xis: Float[Array, "N T dx"], inner: int, *, key: PRNGKeyArray
+) -> Float[Array, " N"]:
+    """log Σ_m p(y|θ_m,ξ) over `inner` draws of the prior, shared by the N trajectories and streamed in chunks."""
+    chunk = min(CHUNK, inner)
+    count = -(-inner // chunk)
+
+    def add(total: Array, index: Array) -> tuple[Array, None]:
+        keys = jr.split(jr.fold_in(key, index), chunk)
+        thetas = jax.vmap(lambda k: task.prior.sample(key=k))(keys)
+        each = jax.vmap(lambda y, xi: log_likelihoods(task, thetas, y, xi))(ys, xis)
+        each = jnp.where(index * chunk + jnp.arange(chunk) < inner, each, -jnp.inf)
+        top = jnp.maximum(each.max(1), jnp.finfo(each.dtype).min)
+        part = top + jnp.log(jnp.exp(jnp.maximum(each - top[:, None], NEGLIGIBLE)).sum(1))
+        return jnp.logaddexp(total, part), None
+
+    return jax.lax.scan(add, jnp.full(len(ys), -jnp.inf, ys.dtype), jnp.arange(count))[0]

@@ -1,0 +1,78 @@
+"""The table of commands, and the way from a command line to an exit code."""
+
+import io
+import os
+import sys
+
+from cyclopts import App, CycloptsError
+
+from scorebed import __version__
+from scorebed.cli._errors import complain, explain
+from scorebed.cli._output import log_to_stderr, stdout_console
+from scorebed.errors import InvalidValueError, ScorebedError
+
+# Each name is a file of this folder and the function in it, with its line in `scorebed --help`.
+COMMANDS = {
+    "tasks": "The built-in tasks and their dimensions.",
+    "nle": "The budget arithmetic of the paper, exact.",
+}
+
+
+def run(arguments: list[str]) -> int:
+    """The exit code of one command line: 0 answered, 1 nobody reads our output any more, 2 bad input."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # units and Greek letters on a terminal that has none
+    log_to_stderr()
+    try:
+        _app(arguments)(arguments)
+        sys.stdout.flush()
+    except CycloptsError as error:
+        return complain(explain(error, commands=tuple(COMMANDS)))
+    except ScorebedError as error:
+        return complain(error)
+    except BrokenPipeError:
+        _give_up_on_stdout()
+        return 1
+    except OSError as error:
+        _give_up_on_stdout()
+        return complain(
+            InvalidValueError(
+                str(error.filename or "the output"),
+                got=error.strerror or repr(error),
+                expected="something that can be read or written",
+                fix="check the path, its permissions and the space left.",
+            )
+        )
+    return 0
+
+
+def _app(arguments: list[str]) -> App:
+    console = stdout_console()
+    app = App(
+        name="scorebed",
+        help="Bayesian experimental design by score matching: train the score once, then policies are cheap.",
+        help_format="plaintext",
+        help_formatter="default" if console.is_terminal else "plain",
+        version=__version__,
+        version_flags=["--version"],
+        console=console,
+        exit_on_error=False,
+        print_error=False,
+        result_action="return_value",
+        suppress_keyboard_interrupt=False,
+    )
+    for name, summary in COMMANDS.items():
+        # Command files are imported when called for. A summary given here would replace the docstring in their own help.
+        called = arguments[:1] == [name]
+        app.command(f"scorebed.cli.{name}:{name}", name=name, help=None if called else summary)
+    return app
+
+
+def _give_up_on_stdout() -> None:
+    """If stdout takes no more, send what is buffered to nowhere: the interpreter would stumble over it while shutting down."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

@@ -1,0 +1,99 @@
+"""What a score is trained on, one experiment at a time.
+
+Marginal score matching (paper, eq. "msm_loss"): regress s(y, ξ) on ∇_{y,ξ} log p(y | ξ, θ), with a weight on the y-part,
+
+    λ_y ‖s_y − ∇_y log p(y|ξ,θ)‖² + ‖s_ξ − ∇_ξ log p(y|ξ,θ)‖².
+
+Its minimiser is the marginal score wherever (y, ξ) is drawn, for any positive weight that depends on (y, ξ) alone (clipping the
+residuals, or a Huber loss, would move it). Rollouts of a policy may enter it, since a policy sees θ only through the data.
+
+Sliced score matching needs no likelihood, and the bias penalty no target; both need designs drawn *before* the data.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from scorebed.rollout import Trajectory, log_likelihood
+from scorebed.samplers.base import Unconstrained
+from scorebed.scores.base import Score, ScoreValue
+from scorebed.tasks.base import Task
+
+
+class MatchingTerms(NamedTuple):
+    """The two parts of a score-matching loss."""
+
+    y: Scalar
+    xi: Scalar
+
+
+def conditional_score(task: Task, run: Trajectory) -> ScoreValue:
+    """∇_{y,ξ} log p(y | ξ, θ), the target of marginal score matching. T NLE."""
+    return ScoreValue(*jax.grad(log_likelihood, argnums=(2, 3))(task, run.theta, run.ys, run.xis))
+
+
+def marginal_score_matching(
+    score: Score,
+    task: Task,
+    run: Trajectory,
+    *,
+    lambda_y: Float[Array, "*dy"],
+    lambda_xi: Float[Array, "*dx"],
+    own: float,
+) -> MatchingTerms:
+    """λ_y r_y² and λ_ξ r_ξ², summed over steps and coordinates. T NLE, and those of the score.
+
+    With `own` > 0 every residual is also divided by 1 + own · λ s², the score's own squared size at that step, behind a
+    stop-gradient: a weight that depends on (y, ξ) alone, and keeps a few large scores from drowning the others.
+    """
+    value, target = score(run.ys, run.xis), conditional_score(task, run)
+
+    def part(value: Array, target: Array, scale: Array) -> Scalar:
+        size = (scale * value**2).mean(-1, keepdims=True)
+        return (scale * (value - target) ** 2 / (1 + own * jax.lax.stop_gradient(size))).sum()
+
+    return MatchingTerms(part(value.y, target.y, lambda_y), part(value.xi, target.xi, lambda_xi))
+
+
+def sliced_score_matching(
+    score: Score, sampler: Unconstrained, ys: Float[Array, "T dy"], us: Float[Array, "T dx"], *, key: PRNGKeyArray
+) -> Scalar:
+    """vᵀ ∇S v + ½ (vᵀ S)² for one random direction v, where S is the score of the joint density of (y, u). No NLE.
+
+    Designs are taken in unconstrained coordinates u, where integration by parts has no boundary. The joint score is
+    S = (s_y, s_ξ ∂ξ/∂u + ∇_u log q(u)): the known design density is added here, so that s keeps the conditional part.
+    """
+    key_y, key_u = jr.split(key)
+    direction = (jr.rademacher(key_y, ys.shape, ys.dtype), jr.rademacher(key_u, us.shape, us.dtype))
+    log_q = jax.grad(sampler.log_prob_unconstrained)
+
+    def joint(ys: Float[Array, "T dy"], us: Float[Array, "T dx"]) -> tuple[Array, Array]:
+        xis, pull_back = jax.vjp(sampler.space.constrain, us)
+        s = score(ys, xis)
+        return s.y, pull_back(s.xi)[0] + log_q(us)
+
+    value, slope = jax.jvp(joint, (ys, us), direction)
+    along = _inner(direction, value)
+    return _inner(direction, slope) + 0.5 * along**2
+
+
+def bias_penalty(score: Score, ys: Float[Array, "M T dy"], xis: Float[Array, "T dx"]) -> MatchingTerms:
+    """The U-statistic of ‖E_{y|ξ} s(y, ξ)‖² from M ≥ 2 outcomes of the same designs. No NLE but those of the score.
+
+    The true score has mean zero over y at fixed designs, so the penalty leaves the minimiser where it is. It is unbiased,
+    hence sometimes negative.
+    """
+    values = jax.vmap(score, in_axes=(0, None))(ys, xis)
+    m = len(ys)
+
+    def part(s: Float[Array, "M T n"]) -> Scalar:
+        return (jnp.square(s.sum(0)).sum() - jnp.square(s).sum()) / (m * (m - 1))
+
+    return MatchingTerms(part(values.y), part(values.xi))
+
+
+def _inner(a: tuple[Array, Array], b: tuple[Array, Array]) -> Scalar:
+    return (a[0] * b[0]).sum() + (a[1] * b[1]).sum()

@@ -1,0 +1,58 @@
+"""Deep adaptive design (Foster et al., 2021): a sum-pooling network, the paper's policy for location finding.
+
+ξ_t = constrain(W Σ_{s<t} encoder(y_s, ξ_s) + b)
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scorebed.nets import MLP, Linear
+from scorebed.policies.base import Policy
+from scorebed.tasks.base import Task
+from scorebed.tasks.spaces import Space
+
+
+class DAD(Policy):
+    """Deterministic, and blind to the order of the history. Memory is one vector: the sum of the encodings.
+
+    Right for exchangeable steps; for anything else the order is information that it throws away. The emitter's weights start
+    small, so that the first policies keep near the first design, which is the emitter's bias.
+    """
+
+    encoder: MLP
+    emitter: Linear
+    space: Space = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        hidden: tuple[int, ...] = (256,),
+        encoding: int = 16,
+        emitter_bound: float = 0.05,
+        key: PRNGKeyArray,
+    ):
+        key_encoder, key_emitter = jr.split(key)
+        dx = task.designs.dim
+        self.encoder = MLP((task.outcome_dim + dx, *hidden, encoding), jax.nn.relu, key=key_encoder)
+        self.emitter = Linear(encoding, dx, weight_bound=emitter_bound, key=key_emitter)
+        self.space = task.designs
+
+    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
+        del key
+        return jnp.zeros((horizon, 0))
+
+    def init(self) -> Float[Array, " encoding"]:
+        return jnp.zeros(self.emitter.weight.shape[0], self.emitter.weight.dtype)
+
+    def design(self, memory: Float[Array, " encoding"], noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+        del noise
+        return self.space.constrain(self.emitter(memory))
+
+    def update(
+        self, memory: Float[Array, " encoding"], xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> Float[Array, " encoding"]:
+        return memory + self.encoder(jnp.concatenate([y, self.space.normalise(xi)]))

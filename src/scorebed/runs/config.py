@@ -1,0 +1,377 @@
+"""The configuration of a run: frozen dataclasses, checked once, read from and written to TOML.
+
+Values come from a preset, then a file, then `--set key=value`, each over the one before; what results is complete and is written
+into the run folder. An unknown key is answered with the nearest right one, a wrong value with what was expected, in one line.
+Sizes have no defaults: a preset decides them for each task. Configuration stops in this layer; code below receives values.
+"""
+
+import dataclasses
+import math
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+import tomli_w
+from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic.dataclasses import dataclass
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, UnknownNameError
+from scorebed.runs.durable import explained
+
+FORMAT = 1
+LARGEST = 2**31 - 1  # steps are counted in 32 bits on the device
+
+METHODS = (
+    "score", "jointscore", "pce", "nmc", "mlmc", "varmarg", "varpost", "jointvarpost", "iosmc", "static", "random",
+)  # fmt: skip
+
+
+def _fault(expected: str) -> PydanticCustomError:
+    return PydanticCustomError("value", "{expected}", {"expected": expected})
+
+
+def _whole(low: int, high: int) -> BeforeValidator:
+    def check(value: object) -> int:
+        # 1e4 is a float in TOML, and a whole number to whoever wrote it.
+        number = int(value) if isinstance(value, float) and value.is_integer() else value
+        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
+            raise _fault(f"a whole number from {low} to {high}")
+        return number
+
+    return BeforeValidator(check)
+
+
+def _finite(value: object) -> float:
+    """A number as a float; NaN for what is no finite number, so that no comparison holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return math.nan
+    try:
+        number = float(value)
+    except OverflowError:  # TOML integers have no limit
+        return math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def _real(accepts: Callable[[float], bool], expected: str) -> BeforeValidator:
+    def check(value: object) -> float:
+        number = _finite(value)
+        if not accepts(number):
+            raise _fault(expected)
+        return number
+
+    return BeforeValidator(check)
+
+
+def _choice(*names: str) -> BeforeValidator:
+    def check(value: object) -> str:
+        if not isinstance(value, str) or value not in names:
+            raise PydanticCustomError("choice", "{names}", {"names": names})
+        return value
+
+    return BeforeValidator(check)
+
+
+def _name(value: object) -> str:
+    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 1000:
+        raise _fault("a name of one line")
+    return value
+
+
+def _weight_or_auto(value: object) -> float | str:
+    number = _finite(value)
+    if value != "auto" and not number > 0:
+        raise _fault("a finite positive number or 'auto'")
+    return "auto" if value == "auto" else number
+
+
+Name: TypeAlias = Annotated[str, BeforeValidator(_name)]
+Count: TypeAlias = Annotated[int, _whole(1, LARGEST)]
+Seed: TypeAlias = Annotated[int, _whole(0, 2**32 - 1)]  # beyond 32 bits two seeds may give the same key
+Positive: TypeAlias = Annotated[float, _real(lambda x: x > 0, "a finite positive number")]
+NonNegative: TypeAlias = Annotated[float, _real(lambda x: x >= 0, "a finite number from 0 up")]
+Decay: TypeAlias = Annotated[float, _real(lambda x: 0 <= x < 1, "a number from 0 up to, but not, 1")]
+Rate: TypeAlias = Annotated[float, _real(lambda x: 0 < x <= 1, "a number above 0 and up to 1")]
+
+_CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class ScoreConfig:
+    """Stage 1: the score network and its training."""
+
+    kind: Annotated[
+        Literal["particles", "transformer", "transformer-direct"],
+        _choice("particles", "transformer", "transformer-direct"),
+    ]
+    """The network: likelihood particles, the paper's conservative transformer, or the transformer without its wrapper."""
+    width: Count
+    """Width of the network's hidden layers (the transformer's model dimension)."""
+    particles: Count = 8
+    """Number of amortised particles; for kind 'particles'."""
+    cloud: Count = 8
+    """Number of points around each particle, even; for kind 'particles'."""
+    blocks: Count = 4
+    """Number of transformer blocks; for the transformers."""
+    heads: Count = 8
+    """Number of attention heads, which divides the width; for the transformers."""
+    steps: Count
+    """Number of training steps of one score network."""
+    batch: Count
+    """Number of simulated experiments per training step."""
+    learning_rate: Positive
+    """Peak learning rate of Adam."""
+    floor_rate: NonNegative = 1e-5
+    """Learning rate at the end of the cosine decay."""
+    warmup_share: Decay = 0.001
+    """Share of the steps over which the learning rate rises to its peak."""
+    clip: Positive
+    """Largest norm of a gradient; longer ones are shortened to it."""
+    lambda_y: Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)] = "auto"
+    """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
+    weights: Annotated[Literal["none", "own", "learned"], _choice("none", "own", "learned")] = "none"
+    """Weights of the residuals by (y, ξ): none, the score's own spread, or learned ones."""
+    bias_penalty: NonNegative = 0.0
+    """Weight of the penalty on the score's mean given the designs; 0 for none."""
+    ema: Decay = 0.0
+    """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+    seeds: Count = 1
+    """Number of score networks, trained from different seeds; policies are split among them."""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class PolicyConfig:
+    """Stage 2: the training of a policy."""
+
+    steps: Count
+    """Number of training steps of one policy."""
+    batch: Count
+    """Number of simulated experiments per training step."""
+    learning_rate: Positive
+    """First learning rate of Adam."""
+    schedule: Annotated[Literal["cosine", "exponential", "constant"], _choice("cosine", "exponential", "constant")]
+    """How the learning rate changes over the steps."""
+    decay_rate: Rate = 0.98
+    """Factor on the learning rate after every `decay_every` steps; for the exponential schedule."""
+    decay_every: Count = 1000
+    """Steps between two decays; for the exponential schedule."""
+    final_rate: NonNegative = 0.0
+    """Learning rate at the last step; for the cosine schedule."""
+    beta1: Decay = 0.9
+    """Adam's decay of the gradient's mean."""
+    beta2: Decay = 0.999
+    """Adam's decay of the gradient's square."""
+    clip: Positive = 1.0
+    """Largest norm of a gradient; longer ones are shortened to it."""
+    ema: Decay = 0.0
+    """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+    monitor_every: Count
+    """Steps between two estimates of the bound while training."""
+    monitor_inner: Count
+    """Contrastive parameters of those estimates."""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class EvaluationConfig:
+    """The bounds on the EIG that a run reports, and those by which it chooses among policies."""
+
+    outer: Count
+    """Number of experiments, N, of the reported bounds."""
+    inner: Count
+    """Number of contrastive parameters, M, of the reported bounds."""
+    select_outer: Count
+    """Number of experiments of the bounds that choose the best policy, on draws of their own."""
+    select_inner: Count
+    """Number of contrastive parameters of the bounds that choose the best policy."""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class RunConfig:
+    """All that decides a run, together with the version of the code."""
+
+    task: Name
+    """A built-in task, or FILE.py:NAME."""
+    method: Annotated[str, _choice(*METHODS)]
+    """The gradient estimator: the paper's method or one of its baselines."""
+    preset: Name
+    """The preset that the other values started from."""
+    policy: Name
+    """The architecture of the policy."""
+    policies: Count = 1
+    """Number of policies, P, of which the best is kept."""
+    repeats: Count = 1
+    """Number of times that the whole choice is repeated, for the standard error across policies."""
+    seed: Seed = 0
+    """The seed of all random numbers."""
+    score: ScoreConfig
+    """Stage 1."""
+    policy_training: PolicyConfig
+    """Stage 2."""
+    evaluation: EvaluationConfig
+    """Bounds."""
+
+
+_ADAPTER = TypeAdapter(RunConfig)
+
+
+def make_config(preset_values: Mapping[str, Any], overrides: Sequence[str] = (), file: Path | None = None) -> RunConfig:
+    """The configuration from a preset's values, a TOML file over them, and `key=value` overrides over both."""
+    values = _over(preset_values, read_toml(file)) if file is not None else preset_values
+    return from_values(merge(values, overrides))
+
+
+def from_values(values: Mapping[str, Any]) -> RunConfig:
+    """Check a nested dict and make it a configuration. Every fault is one line that names the key."""
+    try:
+        config = _ADAPTER.validate_python(_tables(values))
+    except ValidationError as error:
+        # A misspelt key comes before the one that is then missing.
+        faults = error.errors(include_url=False)
+        raise _explain(min(faults, key=lambda fault: _key(fault) in _fields(RunConfig))) from None
+    _check_pairs(config)
+    return config
+
+
+def merge(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """`values` with overrides such as "score.steps=100" over them.
+
+    The right side is a TOML value; what is none is taken as a string, so that `score.kind=transformer` needs no quotes.
+    """
+    merged = _tables(values)
+    for override in overrides:
+        key, equals, text = override.partition("=")
+        parts = [part.strip() for part in key.split(".")]
+        if not equals or not all(parts):
+            raise InvalidValueError(
+                "an override", got=f"'{override}'", expected="KEY=VALUE", fix="write it like score.steps=100."
+            )
+        table = merged
+        for part in parts[:-1]:
+            table = table.setdefault(part, {})
+            if not isinstance(table, dict):
+                raise UnknownNameError("key", ".".join(parts), _known(tuple(parts)))
+        table[parts[-1]] = _toml_value(text.strip())
+    return merged
+
+
+def to_toml(config: RunConfig) -> str:
+    """The configuration as the text of a `config.toml`; `from_values(parse_toml(text))` gives it back."""
+    return tomli_w.dumps({"format": FORMAT, **dataclasses.asdict(config)})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The values of a TOML file, unchecked but for its format number."""
+    with explained("reading the configuration", path):
+        data = path.read_bytes()
+    return parse_toml(data, where=str(path))
+
+
+def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
+    """The values of a TOML text, unchecked but for its format number, which is taken out; `where` names the source in errors."""
+    try:
+        values = tomllib.loads(data.decode())
+    except (ValueError, RecursionError) as error:  # TOML and UTF-8 errors are both ValueErrors
+        raise InvalidValueError(
+            f"the configuration {where}", got=f"'{error}'", expected="a TOML file", fix="correct it there."
+        ) from None
+    number = values.pop("format", FORMAT)
+    if not isinstance(number, int) or number > FORMAT:
+        raise NewerFormatError(
+            f"the configuration {where}",
+            got=f"format {number}",
+            expected=f"at most format {FORMAT}",
+            fix="install a newer version of scorebed.",
+        )
+    return values
+
+
+def describe() -> dict[str, str]:
+    """Every key, dotted, and what it means."""
+    return {key: description for key, (description, _) in _fields(RunConfig).items()}
+
+
+def _tables(values: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy with every table a dict of its own."""
+    return {key: _tables(value) if isinstance(value, Mapping) else value for key, value in values.items()}
+
+
+def _over(values: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with those of `above` in their place, table by table."""
+    result = dict(values)
+    for key, value in above.items():
+        below = result.get(key)
+        result[key] = _over(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return result
+
+
+def _toml_value(text: str) -> Any:
+    try:
+        parsed = tomllib.loads(f"value = {text}")
+    except (ValueError, RecursionError):
+        return text
+    return parsed["value"] if len(parsed) == 1 else text
+
+
+def _fields(section: type, prefix: str = "") -> dict[str, tuple[str, bool]]:
+    """Dotted key → (description, whether it is a section) for all keys of a section and those below it."""
+    found: dict[str, tuple[str, bool]] = {}
+    for field in dataclasses.fields(section):
+        below = field.type if isinstance(field.type, type) and dataclasses.is_dataclass(field.type) else None
+        description = section.__pydantic_fields__[field.name].description or ""  # type: ignore[attr-defined]
+        found[prefix + field.name] = (description, below is not None)
+        found |= _fields(below, f"{prefix}{field.name}.") if below is not None else {}
+    return found
+
+
+def _known(parts: tuple[str, ...]) -> list[str]:
+    """What a wrong key may have meant: the same name elsewhere, else the keys of its section, else those of the top."""
+    keys = list(_fields(RunConfig))
+    elsewhere = [key for key in keys if key.rpartition(".")[2] == parts[-1] and key != parts[-1]]
+    section = ".".join(parts[:-1]) + "." if len(parts) > 1 else ""
+    beside = [key for key in keys if key.startswith(section) and "." not in key[len(section) :]]
+    return elsewhere or beside or [key for key in keys if "." not in key]
+
+
+def _explain(detail: ErrorDetails) -> ScorebedError:
+    """What pydantic found first, in our own form."""
+    key, got = _key(detail), _short(repr(detail["input"]))
+    if key not in _fields(RunConfig):
+        return UnknownNameError("key", _short(key), _known(tuple(key.split("."))))
+    description, section = _fields(RunConfig)[key]
+    meaning = description.rstrip(".")
+    if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
+        fix = f"choose a preset, or give it in the file or by --set {key}=VALUE."
+        return InvalidValueError(key, got="nothing", expected=f"a value ({meaning})", fix=fix)
+    if section:
+        return InvalidValueError(key, got=got, expected=f"a table [{key}]", fix=f"set its keys, such as {key}.steps.")
+    context = detail.get("ctx", {})
+    if "names" in context and isinstance(detail["input"], str):
+        return UnknownNameError(f"value of {key}", _short(detail["input"]), context["names"])
+    expected = context.get("expected") or f"one of {', '.join(context.get('names', ()))}"
+    return InvalidValueError(key, got=got, expected=expected, fix=f"give another value ({meaning}).")
+
+
+def _key(detail: ErrorDetails) -> str:
+    return ".".join(str(part) for part in detail["loc"])
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _check_pairs(config: RunConfig) -> None:
+    """Values that are sound alone but not together."""
+    score, policy = config.score, config.policy_training
+    faults = [
+        ("score.floor_rate", score.floor_rate, score.floor_rate <= score.learning_rate,
+         f"at most score.learning_rate, {score.learning_rate}"),
+        ("score.cloud", score.cloud, score.kind != "particles" or score.cloud % 2 == 0, "an even number"),
+        ("score.heads", score.heads, score.kind == "particles" or score.width % score.heads == 0,
+         f"a divisor of score.width, {score.width}"),
+        ("policy_training.final_rate", policy.final_rate, policy.final_rate <= policy.learning_rate,
+         f"at most policy_training.learning_rate, {policy.learning_rate}"),
+    ]  # fmt: skip
+    for key, got, sound, expected in faults:
+        if not sound:
+            raise InvalidValueError(key, got=got, expected=expected, fix=f"change one of the two by --set {key}=VALUE.")

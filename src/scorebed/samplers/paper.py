@@ -1,0 +1,29 @@
+"""Which designs the paper trains its scores on, task by task (appendix "Design sampling distributions")."""
+
+from scorebed.samplers.ar1 import AR1
+from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.bounded import Switching, UniformBox
+from scorebed.samplers.gaussian import RandomScaleGaussian
+from scorebed.samplers.mixture import Mixture
+from scorebed.tasks.base import Task
+from scorebed.tasks.gravimetry import Gravimetry
+from scorebed.tasks.spaces import Box, Space
+
+
+def uniform_or_switching(horizon: int, space: Space) -> Mixture:
+    """The dynamical systems' sampler: half of the trajectories uniform in the box, half switching between its sides."""
+    return Mixture((UniformBox(horizon, space), Switching(horizon, space)))
+
+
+def paper_sampler(task: Task) -> DesignSampler:
+    """The paper's q(ξ) for a task of the paper, and for any other the one that the paper used on such a design space.
+
+    - Gravimetry: Gaussian designs with a random scale U(0.3, 1.2), times 40 m.
+    - Designs in a box (all dynamical systems): an equal mixture of uniform and switching designs.
+    - Unbounded designs (location finding): AR(1) with scale U(0.2, 5), in units of the space, and correlation U(0.7, 1).
+    """
+    if isinstance(task, Gravimetry):
+        return RandomScaleGaussian(task.horizon, task.designs, low=0.3, high=1.2)
+    if isinstance(task.designs, Box):
+        return uniform_or_switching(task.horizon, task.designs)
+    return AR1(task.horizon, task.designs)

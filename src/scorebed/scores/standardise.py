@@ -1,0 +1,53 @@
+"""Inputs of order one: outcomes and designs less their mean, over their standard deviation, as the sampler draws them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scorebed.keys import named
+from scorebed.policies.random import RandomDesigns
+from scorebed.rollout import simulate
+from scorebed.samplers.base import DesignSampler
+from scorebed.tasks.base import Task
+
+PILOT = 1024
+
+
+class Standardiser(eqx.Module):
+    """Fixed statistics, one per coordinate and shared by all steps; never trained."""
+
+    mean_y: Float[Array, " dy"]
+    scale_y: Float[Array, " dy"]
+    scale_step: Float[Array, " dy"]
+    mean_xi: Float[Array, " dx"]
+    scale_xi: Float[Array, " dx"]
+
+    def y(self, ys: Float[Array, "*b dy"]) -> Float[Array, "*b dy"]:
+        """Outcomes of order one."""
+        return (ys - jax.lax.stop_gradient(self.mean_y)) / jax.lax.stop_gradient(self.scale_y)
+
+    def step(self, steps: Float[Array, "*b dy"]) -> Float[Array, "*b dy"]:
+        """Differences y_t − y_{t−1} of order one."""
+        return steps / jax.lax.stop_gradient(self.scale_step)
+
+    def xi(self, xis: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
+        """Designs of order one."""
+        return (xis - jax.lax.stop_gradient(self.mean_xi)) / jax.lax.stop_gradient(self.scale_xi)
+
+
+def standardiser(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Standardiser:
+    """Statistics of a pilot of 1,024 experiments. Simulations only: no likelihood is evaluated."""
+    keys = jr.split(named(key, "pilot"), PILOT)
+    runs = jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(keys)
+    flat_y, flat_xi = runs.ys.reshape(-1, task.outcome_dim), runs.xis.reshape(-1, task.designs.dim)
+    steps = (runs.ys[:, 1:] - runs.ys[:, :-1]).reshape(-1, task.outcome_dim)
+    tiny = jnp.finfo(flat_y.dtype).tiny
+    return Standardiser(
+        flat_y.mean(0),
+        jnp.maximum(flat_y.std(0), tiny),
+        jnp.maximum(steps.std(0), tiny) if steps.size else jnp.maximum(flat_y.std(0), tiny),
+        flat_xi.mean(0),
+        jnp.maximum(flat_xi.std(0), tiny),
+    )

@@ -1,0 +1,111 @@
+"""The one training loop. Data are endless, so a loss is a function of a key: `loss(params, key)`.
+
+The key of step n is `fold_in(root, n)`: a run that stops anywhere and goes on from its state gives the same parameters as one
+that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+
+from scorebed.errors import ScorebedError
+
+PATIENCE = 5
+
+# A loss by its named terms; what is minimised is their sum.
+Terms: TypeAlias = dict[str, Scalar]
+Loss: TypeAlias = Callable[[Any, PRNGKeyArray], Terms]
+
+
+class FitState(eqx.Module):
+    """All that must persist between two steps."""
+
+    params: PyTree
+    average: PyTree
+    optimiser: PyTree
+    step: Int[Array, "*restarts"]
+    skipped: Int[Array, "*restarts"]
+
+
+class StepInfo(NamedTuple):
+    """What the hook sees after a block of steps: the number of steps done, the loss terms of the block, the state."""
+
+    step: int
+    terms: dict[str, Float[np.ndarray, "steps ..."]]
+    state: FitState
+
+
+class NonFiniteError(ScorebedError):
+    """Training met five steps in a row whose loss or gradient is not finite; `state` is the last good one."""
+
+    def __init__(self, terms: list[str], step: int, state: FitState):
+        self.state = state
+        super().__init__(
+            f"training stopped at step {step}, got {PATIENCE} steps in a row with a non-finite {' and '.join(terms)}, "
+            "expected finite numbers. Fix: the last good state is kept; lower the learning rate or check the model there."
+        )
+
+
+def start(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
+    """The state before the first step. `params` holds inexact arrays only (`eqx.partition`)."""
+    return FitState(params, params, optimiser.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
+
+
+def fit(
+    loss: Loss,
+    state: FitState,
+    optimiser: optax.GradientTransformation,
+    *,
+    steps: int,
+    block: int = 100,
+    decay: float = 0.0,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    key: PRNGKeyArray,
+) -> FitState:
+    """Minimise `loss` up to step number `steps`, from wherever `state` stands.
+
+    `decay` is that of the exponential moving average of the parameters, `state.average` (0 follows them). A step whose loss or
+    gradient is not finite is skipped; after five in a row nothing moves any more and `NonFiniteError` names the term. `on_step`
+    is called after each block of steps; blocks end at multiples of `block`, so that a resumed run sees the same ones.
+
+    A batch of keys trains a batch of states (`jax.vmap(start)`) at once, each with its own optimiser, clipping and guard.
+    """
+
+    def total(params: PyTree, key: PRNGKeyArray) -> tuple[Scalar, Terms]:
+        terms = loss(params, key)
+        return jnp.stack(list(terms.values())).sum(), terms
+
+    def one(state: FitState, key: PRNGKeyArray, n: Array) -> tuple[FitState, Terms]:
+        (value, terms), grad = jax.value_and_grad(total, has_aux=True)(state.params, jax.random.fold_in(key, n))
+        good = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(grad)) & (state.skipped < PATIENCE)
+        # optax mixes its integer step count with floats, which a user's strict promotion would refuse.
+        with jax.numpy_dtype_promotion("standard"):
+            update, memory = optimiser.update(grad, state.optimiser, state.params)
+            params = optax.apply_updates(state.params, update)
+            average = optax.incremental_update(params, state.average, 1 - decay)
+        moved = FitState(params, average, memory, n + 1, jnp.zeros_like(state.skipped))
+        stayed = FitState(state.params, state.average, state.optimiser, n + 1, state.skipped + 1)
+        return jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, stayed), terms
+
+    step = one if key.ndim == 0 else jax.vmap(one, in_axes=(0, 0, None))
+
+    @eqx.filter_jit
+    def run(state: FitState, first: Array, length: int) -> tuple[FitState, dict[str, Array]]:
+        return jax.lax.scan(lambda s, n: step(s, key, n), state, first + jnp.arange(length, dtype=jnp.int32))
+
+    done = int(jnp.max(state.step))
+    while done < steps:
+        length = min(block - done % block, steps - done)
+        state, terms = run(state, jnp.asarray(done, jnp.int32), length)
+        done += length
+        if int(jnp.max(state.skipped)) >= PATIENCE:
+            bad = [name for name, values in terms.items() if not np.isfinite(values[-1]).all()]
+            raise NonFiniteError(bad or ["gradient"], done, state)
+        on_step(StepInfo(done, {name: np.asarray(values) for name, values in terms.items()}, state))
+    return state

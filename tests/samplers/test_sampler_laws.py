@@ -1,0 +1,184 @@
+"""Laws of every design sampler, over one table of constructors."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+
+from scorebed.errors import InvalidValueError, NoDensityError, UnknownNameError
+from scorebed.samplers import SAMPLERS, LowRank, Mixture, make_sampler
+from scorebed.samplers.base import DesignSampler
+from scorebed.tasks.spaces import Box, Quantity, Real, Space
+
+BOUNDED = ("uniform", "switching", "uniform-switching")
+WITH_DENSITY = tuple(name for name in SAMPLERS if name != "low-rank")
+T, D, N = 2, 2, 8192
+Z = 4.892  # two-sided false-alarm rate 1e-6
+
+
+def space_for(name: str) -> Space:
+    """A space whose map from u is not the identity, so that a forgotten Jacobian shows."""
+    quantities = (Quantity("x"), Quantity("y"))
+    return Box(quantities, (-1.0, 2.0), (2.0, 2.5)) if name in BOUNDED else Real(quantities, scale=1.7)
+
+
+def build(name: str, horizon: int = T) -> DesignSampler:
+    return make_sampler(name, horizon, space_for(name))
+
+
+def assert_mean(values: np.ndarray, truth: float, *, error: float) -> None:
+    """The mean is the truth, and an `error` this large would have been seen with probability 0.999."""
+    mean, sem = values.mean(), values.std() / math.sqrt(len(values))
+    assert abs(mean - truth) <= Z * sem, f"mean {mean}, truth {truth}, standard error {sem}"
+    assert 8 * sem <= error, f"too few draws: standard error {sem}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws:
+    """Draws in double precision, with the density and score of both ξ and u; and for the first draw, what uncompiled code gives
+    and finite differences of both densities."""
+
+    name: str
+    xis: np.ndarray
+    us: np.ndarray
+    log_jacobian: np.ndarray
+    log_q_u: np.ndarray
+    score_u: np.ndarray
+    log_q_xi: np.ndarray
+    score_xi: np.ndarray
+    uncompiled_xis: np.ndarray
+    uncompiled_log_q: np.ndarray
+    differences_u: np.ndarray
+    differences_xi: np.ndarray
+
+
+@pytest.fixture(scope="module", params=WITH_DENSITY)
+def draws(request: pytest.FixtureRequest) -> Draws:
+    with jax.enable_x64(True):
+        sampler = build(request.param)
+
+        @jax.jit
+        @jax.vmap
+        def sample(key: jax.Array) -> tuple[jax.Array, ...]:
+            xis = sampler.sample(key=key)
+            us = sampler.space.unconstrain(xis)
+            return xis, us, sampler.space.log_jacobian(us).sum()
+
+        @jax.jit
+        @jax.vmap
+        def densities(us: jax.Array, xis: jax.Array) -> tuple[tuple[jax.Array, jax.Array], ...]:
+            return jax.value_and_grad(sampler.log_prob_unconstrained)(us), jax.value_and_grad(sampler.log_prob)(xis)
+
+        keys = jr.split(jr.key(0), N)
+        xis, us, log_jacobian = sample(keys)
+        (log_q_u, score_u), (log_q_xi, score_xi) = densities(us, xis)
+
+        h = 1e-6
+        shifts = h * np.concatenate([np.eye(T * D), -np.eye(T * D)]).reshape(-1, T, D)
+        shifts = np.concatenate([shifts, np.zeros((N - len(shifts), T, D))])
+        (shifted_u, _), (shifted_xi, _) = densities(us[0] + shifts, xis[0] + shifts)
+        difference = [(s[: T * D] - s[T * D : 2 * T * D]).reshape(T, D) / (2 * h) for s in (shifted_u, shifted_xi)]
+        uncompiled = sampler.sample(key=keys[0]), sampler.log_prob(xis[0])
+    arrays = (xis, us, log_jacobian, log_q_u, score_u, log_q_xi, score_xi, *uncompiled, *difference)
+    return Draws(request.param, *(np.asarray(a) for a in arrays))
+
+
+# A normal density narrower than the sampler's in every direction: ± mean, standard deviation, correlation of the two steps.
+NARROW = {
+    "gaussian": (0.0, 0.85, 0.0),
+    "random-scale": (0.0, 0.9, 0.0),
+    "ar1": (0.0, 2.0, 0.85),
+    "uniform": (0.0, 0.8, 0.0),
+    "switching": (3.0, 0.85, 0.0),
+    "uniform-switching": (0.0, 0.8, 0.0),
+}
+
+
+def test_importance_identity(draws: Draws):
+    """E_q[f(u) / q(u)] = 1 for a normalised f. A density that is off by 15% where f has its mass is caught, and a sampler that
+    goes there 15% too rarely."""
+    mean, scale, rho = NARROW[draws.name]
+
+    def log_normal(z: np.ndarray) -> np.ndarray:
+        quadratic = (z[:, 0] ** 2 - 2 * rho * z[:, 0] * z[:, 1] + z[:, 1] ** 2) / (1 - rho**2)
+        return -0.5 * quadratic - math.log(2 * math.pi * scale**2 * math.sqrt(1 - rho**2))
+
+    up, down = log_normal((draws.us - mean) / scale), log_normal((draws.us + mean) / scale)
+    log_f = (np.logaddexp(up, down) - math.log(2)).sum(axis=1)
+    assert_mean(np.exp(log_f - draws.log_q_u), 1.0, error=0.15)
+
+
+def test_score_averages_zero(draws: Draws):
+    """E_q[∇ log q] = 0 in unconstrained coordinates, at every step and coordinate."""
+    mean, sem = draws.score_u.mean(0), draws.score_u.std(0) / math.sqrt(N)
+    assert (abs(mean) <= Z * sem).all()
+
+
+def test_sampler_and_density_agree_in_scale(draws: Draws):
+    """By parts E_q[u_i ∂_i log q] = −1 for every coordinate: it fails if the sampler's variance is not the density's."""
+    assert_mean((draws.us * draws.score_u).mean((1, 2)), -1.0, error=0.15)
+
+
+def test_sampler_and_density_agree_in_correlation(draws: Draws):
+    """By parts E_q[u_1 ∂_2 log q] = 0 for the two steps of a coordinate: it fails if their correlations differ."""
+    assert_mean((draws.us[:, 0] * draws.score_u[:, 1]).mean(1), 0.0, error=0.3)
+
+
+def test_densities_of_designs_and_of_u_differ_by_the_jacobian(draws: Draws):
+    np.testing.assert_allclose(draws.log_q_xi, draws.log_q_u - draws.log_jacobian, rtol=1e-8, atol=1e-8)
+
+
+def test_scores_are_finite_differences_of_the_density(draws: Draws):
+    np.testing.assert_allclose(draws.score_u[0], draws.differences_u, rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(draws.score_xi[0], draws.differences_xi, rtol=1e-4, atol=1e-7)
+
+
+def test_compiled_and_batched_equal_uncompiled(draws: Draws):
+    assert draws.xis.shape == (N, T, D)
+    assert draws.xis.dtype == draws.log_q_xi.dtype == np.float64
+    np.testing.assert_allclose(draws.xis[0], draws.uncompiled_xis, rtol=1e-12)
+    np.testing.assert_allclose(draws.log_q_xi[0], draws.uncompiled_log_q, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_no_density_outside_of_the_box_and_a_finite_one_on_its_edge(name: str):
+    sampler = build(name)
+    designs = jnp.asarray(
+        [[[2.01, 2.2], [0.0, 2.3]], [[0.0, 2.2], [0.0, 1.99]], [[2.0, 2.2], [0.0, 2.0]], [[-1.0, 2.5], [1.0, 2.2]]]
+    )
+    log_q, score = jax.jit(jax.vmap(jax.value_and_grad(sampler.log_prob)))(designs)
+    assert (np.asarray(log_q[:2]) == -math.inf).all()
+    assert np.isfinite(log_q[2:]).all()
+    assert np.isfinite(score).all()
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_bad_horizon_is_refused(name: str):
+    with pytest.raises(InvalidValueError, match="horizon"):
+        build(name, 0)
+
+
+@pytest.mark.parametrize("name", BOUNDED)
+def test_bounded_samplers_refuse_an_open_space(name: str):
+    with pytest.raises(InvalidValueError, match=r"got Real, expected a Box.*Fix: .*AR1"):
+        make_sampler(name, 3, Real((Quantity("x"),)))
+
+
+def test_unknown_name_offers_the_nearest():
+    with pytest.raises(UnknownNameError, match="did you mean 'switching'"):
+        make_sampler("switchng", 3, Real((Quantity("x"),)))
+
+
+@pytest.mark.parametrize("method", ["log_prob", "log_prob_unconstrained"])
+def test_low_rank_designs_have_no_density(method: str):
+    low_rank = build("low-rank")
+    assert isinstance(low_rank, LowRank)
+    with pytest.raises(NoDensityError, match=r"LowRank .* lower dimension.*Fix: use AR1"):
+        getattr(low_rank, method)(jnp.zeros((T, D)))
+    mixture = Mixture((low_rank, build("ar1")))
+    with pytest.raises(NoDensityError, match=r"component 1 of a mixture, LowRank: .*Fix"):
+        getattr(mixture, method)(jnp.zeros((T, D)))

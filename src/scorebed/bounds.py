@@ -3,7 +3,7 @@
     sPCE  E log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)]  ≤  EIG  ≤  E log p(y|θ_0,ξ) / [1/M Σ_{m=1..M} p(y|θ_m,ξ)]  sNMC
 
 Contrastive parameters are shared by the trajectories of a group and by no two groups; the standard error is taken over groups,
-so that it is right in spite of the sharing. Memory is one chunk of parameters by one group of trajectories, whatever M is.
+so that it is right in spite of the sharing. Memory is one chunk of parameters by one group of trajectories, whatever N and M are.
 """
 
 import math
@@ -23,8 +23,9 @@ from scorebed.rollout import log_likelihood, log_likelihoods, simulate
 from scorebed.tasks.base import Task
 
 CHUNK = 4096
-GROUPS = 16
-# exp of anything much below this is a slow denormal; clamping changes a sum by less than 10⁻³⁰ of its largest term.
+GROUPS = 16  # at least: fewer would leave the standard error itself uncertain by more than a fifth
+LARGEST_GROUP = 256
+# exp of anything much below this is a slow denormal; clamping adds less than M · 10⁻³⁴ of its largest term to a sum.
 NEGLIGIBLE = -80.0
 
 
@@ -67,15 +68,15 @@ def eig_bounds(
     """
     require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
             expected="at least two outer and one inner sample", fix="the paper uses 2048 and 1000000.")  # fmt: skip
-    groups = min(GROUPS, outer)
+    groups = min(max(GROUPS, -(-outer // LARGEST_GROUP)), outer)
+    ceiling = math.log(inner + 1)
     sizes = [outer // groups + (g < outer % groups) for g in range(groups)]
     lowers, uppers = [], []
     for g, size in enumerate(sizes):
         each = _group_bounds(task, policy, size, inner, named(key, g))
-        lowers.append(np.asarray(each[0], np.float64))
+        lowers.append(np.minimum(np.asarray(each[0], np.float64), ceiling))  # single precision may round past it
         uppers.append(np.asarray(each[1], np.float64))
         on_group(g + 1, groups)
-    ceiling = math.log(inner + 1)
     saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
     lower, lower_se = _mean_over_groups(lowers)
     upper, upper_se = _mean_over_groups(uppers)
@@ -87,6 +88,8 @@ def _mean_over_groups(groups: list[np.ndarray]) -> tuple[float, float]:
     """Mean over all samples, and its standard error from the spread of the groups' sums."""
     n = sum(len(group) for group in groups)
     mean = sum(group.sum() for group in groups) / n
+    if not np.isfinite(mean):
+        return float(mean), math.nan
     spread = sum((group.sum() - len(group) * mean) ** 2 for group in groups)
     return float(mean), float(np.sqrt(spread * len(groups) / (len(groups) - 1)) / n)
 
@@ -109,14 +112,20 @@ def contrastive_sum(
     """log Σ_m p(y|θ_m,ξ) over `inner` draws of the prior, shared by the N trajectories and streamed in chunks."""
     chunk = min(CHUNK, inner)
     count = -(-inner // chunk)
+    lowest = jnp.finfo(ys.dtype).min
 
-    def add(total: Array, index: Array) -> tuple[Array, None]:
+    def add(carry: tuple[Array, Array], index: Array) -> tuple[tuple[Array, Array], None]:
+        """Σ_m p(y|θ_m,ξ) as e^top · total. A sum of logarithms would lose digits at every chunk."""
+        top, total = carry
         keys = jr.split(jr.fold_in(key, index), chunk)
         thetas = jax.vmap(lambda k: task.prior.sample(key=k))(keys)
         each = jax.vmap(lambda y, xi: log_likelihoods(task, thetas, y, xi))(ys, xis)
         each = jnp.where(index * chunk + jnp.arange(chunk) < inner, each, -jnp.inf)
-        top = jnp.maximum(each.max(1), jnp.finfo(each.dtype).min)
-        part = top + jnp.log(jnp.exp(jnp.maximum(each - top[:, None], NEGLIGIBLE)).sum(1))
-        return jnp.logaddexp(total, part), None
+        new_top = jnp.maximum(top, each.max(1))
+        part = jnp.exp(jnp.maximum(each - new_top[:, None], NEGLIGIBLE)).sum(1)
+        return (new_top, total * jnp.exp(top - new_top) + part), None
 
-    return jax.lax.scan(add, jnp.full(len(ys), -jnp.inf, ys.dtype), jnp.arange(count))[0]
+    start = (jnp.full(len(ys), lowest, ys.dtype), jnp.zeros(len(ys), ys.dtype))
+    top, total = jax.lax.scan(add, start, jnp.arange(count))[0]
+    # Where every parameter is impossible the sum is zero, and the upper bound is infinite.
+    return jnp.where(top == lowest, -jnp.inf, top + jnp.log(total))

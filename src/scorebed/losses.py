@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
+from scorebed.errors import require
 from scorebed.rollout import Trajectory, log_likelihood
 from scorebed.samplers.base import Unconstrained
 from scorebed.scores.base import Score, ScoreValue
@@ -86,8 +87,10 @@ def bias_penalty(score: Score, ys: Float[Array, "M T dy"], xis: Float[Array, "T 
     The true score has mean zero over y at fixed designs, so the penalty leaves the minimiser where it is. It is unbiased,
     hence sometimes negative.
     """
-    values = jax.vmap(score, in_axes=(0, None))(ys, xis)
     m = len(ys)
+    require(m >= 2, "the outcomes of a bias penalty", got=m, expected="at least two of the same designs",
+            fix="draw more outcomes per design.")  # fmt: skip
+    values = jax.vmap(score, in_axes=(0, None))(ys, xis)
 
     def part(s: Float[Array, "M T n"]) -> Scalar:
         return (jnp.square(s.sum(0)).sum() - jnp.square(s).sum()) / (m * (m - 1))

@@ -5,9 +5,9 @@ import typing
 
 import pytest
 
+from scorebed.budgets import TABLES
 from scorebed.cli import main
 from scorebed.cli.nle import Name
-from scorebed.nle import TABLES
 
 
 def output(capsys, *arguments):

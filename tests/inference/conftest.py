@@ -1,9 +1,11 @@
-"""One history of a task, and the one rule of statistical assertions."""
+"""One history of a task, repeated estimates from it, and the one rule of statistical assertions."""
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import pytest
 from jaxtyping import Array
@@ -27,6 +29,15 @@ def _history(task: Task, seed: int = 0) -> tuple[Array, Array]:
     return run(z, u, noise)
 
 
+def _repeat(estimate: Callable[[Array], Any], count: int, seed: int = 1) -> Any:
+    # Everything here runs once, so the compiler's optimisations cost more than they save.
+    quick = {"xla_backend_optimization_level": 0}
+    run = jax.jit(
+        lambda key: jax.lax.map(lambda i: estimate(jr.fold_in(key, i)), jnp.arange(count)), compiler_options=quick
+    )
+    return run(jr.key(seed))
+
+
 def _assert_mean(samples: Array, truth: Array, bias: Array | float = 0.0) -> None:
     samples = np.asarray(samples, np.float64)
     error = np.abs(samples.mean(0) - np.asarray(truth, np.float64))
@@ -38,6 +49,12 @@ def _assert_mean(samples: Array, truth: Array, bias: Array | float = 0.0) -> Non
 def history() -> Callable[..., tuple[Array, Array]]:
     """history(task, seed) → (ys, xis) of one experiment."""
     return _history
+
+
+@pytest.fixture(scope="session")
+def repeat() -> Callable[..., Any]:
+    """repeat(estimate, count) → estimate(key) for the keys jr.fold_in(jr.key(1), i), i < count; compiled, stacked in front."""
+    return _repeat
 
 
 @pytest.fixture(scope="session")

@@ -91,7 +91,7 @@ def test_density_of_a_narrow_range_is_the_multivariate_normal():
 def test_covariance_is_that_of_the_random_scale_and_correlation():
     """E u_s u_t = E σ² E ρ^{|s−t|}, none between coordinates. ρ drawn from U(0.65, 1) would miss lag 4 by 7%, a process that
     does not start in its stationary law the variance."""
-    N, T = 50_000, 5
+    N, T = 200_000, 5
     sampler = AR1(T, space(2))
     us = np.asarray(jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(3), N)))
     variance = (5.0**3 - 0.2**3) / (3 * (5.0 - 0.2))
@@ -100,7 +100,7 @@ def test_covariance_is_that_of_the_random_scale_and_correlation():
             correlation = (1 - 0.7 ** (t - s + 1)) / ((t - s + 1) * 0.3)
             products = us[:, s, 0] * us[:, t, 0]
             sem = products.std() / math.sqrt(N)
-            assert abs(products.mean() - variance * correlation) <= 4.892 * sem <= 0.06 * variance
+            assert abs(products.mean() - variance * correlation) <= 4.892 * sem <= 0.03 * variance
         products = us[:, s, 0] * us[:, 0, 1]
         assert abs(products.mean()) <= 4.892 * products.std() / math.sqrt(N)
 
@@ -109,8 +109,8 @@ def test_steps_stay_of_the_right_size_as_the_correlation_goes_to_one():
     """With 1 − ρ within 0.1% of δ the steps have variance 2σ²δ. Single precision knows ρ² only to 6e-8: formed from it, 1 − ρ²
     would be wrong by up to 30% at δ = 1e-7."""
     delta = 1e-7
-    sampler = AR1(5, space(2), low=1.0, high=1.001, rho_low=1 - 1.001 * delta, rho_high=1 - 0.999 * delta)
-    us = jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(4), 600))
+    sampler = AR1(3, space(2), low=1.0, high=1.001, rho_low=1 - 1.001 * delta, rho_high=1 - 0.999 * delta)
+    us = jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(4), 1200))
     ratios = (np.diff(np.asarray(us, np.float64), axis=1) ** 2).ravel() / (2 * 1.001 * delta)
     assert abs(ratios.mean() - 1) <= 4.892 * ratios.std() / math.sqrt(ratios.size) <= 0.15
 

@@ -65,18 +65,26 @@ def test_switching_density_against_all_sign_sequences(low: float, high: float, l
         np.testing.assert_allclose(double, truth, atol=1e-8)
 
 
-def test_switching_density_is_precise_over_fifty_steps():
-    """Single against double precision, on a typical sequence, on designs that switch at every step, where λ is pressed to its
-    limit, in the middle of the box, and far outside of what is drawn."""
-    rng = np.random.default_rng(3)
+def test_switching_density_and_score_over_fifty_steps():
+    """Single against double precision and the score against finite differences: on a typical sequence, on one that switches at
+    every step, where λ is pressed to its limit, in the middle of the box, and far outside of what is drawn."""
     alternating = np.tile(np.array([[3.0, -3.0], [-3.0, 3.0]]), (25, 1))
-    us = np.stack([3.0 + rng.normal(size=(50, 2)), alternating, np.zeros((50, 2)), 4 * alternating]).astype(np.float32)
-    value_and_score = jax.vmap(jax.value_and_grad(Switching(50, SQUARE).log_prob_unconstrained))
-    single = jax.jit(value_and_score)(jnp.asarray(us))
+    us = np.stack(
+        [3.0 + np.random.default_rng(3).normal(size=(50, 2)), alternating, np.zeros((50, 2)), 4 * alternating]
+    )
+    us[0, 20] = us[1, 20] = 0.0  # where the likelier sign changes
+    us = us.astype(np.float32)
+    sampler = Switching(50, SQUARE)
+    single = jax.jit(jax.vmap(sampler.log_prob_unconstrained))(jnp.asarray(us))
     with jax.enable_x64(True):
-        double = jax.jit(value_and_score)(jnp.asarray(us, jnp.float64))
-        np.testing.assert_allclose(single[0], np.asarray(double[0]), atol=3e-4, rtol=1e-7)
-        np.testing.assert_allclose(single[1], np.asarray(double[1]), atol=1e-4)
+        density = jax.jit(jax.vmap(jax.value_and_grad(sampler.log_prob_unconstrained)))
+        double, score = (np.asarray(a) for a in density(jnp.asarray(us, jnp.float64)))
+        shift = np.zeros((50, 2))
+        shift[20, 0] = 1e-6
+        above, below = (np.asarray(density(jnp.asarray(us + sign * shift))[0]) for sign in (1, -1))
+    np.testing.assert_allclose(single, double, atol=3e-4, rtol=1e-7)
+    np.testing.assert_allclose(score[:, 20, 0], (above - below) / 2e-6, rtol=1e-4, atol=1e-5)
+    assert abs(score[0, 20, 0]) > 1
 
 
 LOW, HIGH = 0.01, 3.0

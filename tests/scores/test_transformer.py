@@ -20,7 +20,7 @@ from scorebed.scores.base import ScoreValue
 from scorebed.scores.conservative import ConservativeScore
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.standardise import Standardiser
-from scorebed.scores.transformer import TransformerScore
+from scorebed.scores.transformer import Encoding, TransformerScore
 from scorebed.tasks import TASKS
 from scorebed.tasks.base import Gaussian, History, Markov
 from scorebed.tasks.linear_gaussian import LinearGaussian
@@ -151,6 +151,25 @@ def test_scores_follow_a_permutation_of_steps_only_where_steps_are_exchangeable(
 
 
 @pytest.mark.usefixtures("float64")
+def test_the_global_token_sums_up_the_experiment_in_any_order_and_reaches_the_heads():
+    score, v = tiny("iid", conservative=False), point("iid")
+
+    @eqx.filter_jit(compiler_options=QUICK)
+    def encode(score, vs):
+        ys, xis = vs[..., :1], vs[..., 1:]
+        encodings = jax.vmap(score.backbone)(ys, xis)
+        steps = encodings.steps[0]
+        return encodings.summary, jax.vmap(lambda s: score.head_xi(Encoding(s, steps), ys[0], xis[0]))(
+            encodings.summary
+        )
+
+    (one, permuted, other), (out_one, _, out_other) = encode(score, np.stack([v, v[[3, 0, 1, 2]], 2 * v]))
+    np.testing.assert_allclose(permuted, one, rtol=1e-10)
+    assert np.abs(other - one).max() > 1e-3
+    assert np.abs(out_other - out_one).max() > 1e-4
+
+
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("kind", TASK_KINDS)
 def test_without_attention_a_head_sees_its_own_step_and_in_markov_tasks_both_neighbours(kind):
     # The global token is then a constant, and all that reaches a head is its window: one that wraps around at the ends, or has
@@ -193,11 +212,10 @@ def test_a_score_changes_with_the_units_of_its_inputs_as_a_gradient_does(kind, c
 
 @pytest.mark.usefixtures("float64")
 def test_a_compiled_and_mapped_score_is_the_plain_one():
-    score, v = tiny("markov", conservative=False), jnp.asarray(np.stack([point("markov"), point("markov")[::-1]]))
-    ys, xis = v[..., :2], v[..., 2:]
-    compiled, plain = eqx.filter_jit(jax.vmap(score))(ys, xis), score(ys[1], xis[1])
-    for c, p in zip(compiled, plain, strict=True):
-        np.testing.assert_allclose(c[1], p, rtol=1e-9, atol=1e-12)
+    score, v = tiny("markov", conservative=False), point("markov")
+    plain = score(jnp.asarray(v[:, :2]), jnp.asarray(v[:, 2:]))
+    (_, compiled), _ = evaluate(score, np.stack([0 * v, v]))
+    np.testing.assert_allclose(compiled, np.concatenate(plain, axis=-1), rtol=1e-9, atol=1e-12)
 
 
 def still(changes):
@@ -273,8 +291,8 @@ def test_at_the_papers_sizes_it_has_about_three_million_parameters(name):
     assert trained(score.network) == count_by_hand(task)
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_both_forms_give_a_score_of_every_built_in_task_and_cost_no_likelihood(name):
+@pytest.mark.parametrize("name", ["location-finding-3d", "double-link", "gravimetry"])
+def test_both_forms_give_a_score_of_the_shape_of_the_data_and_cost_no_likelihood(name):
     task = TASKS[name]()
     ys, xis = (jnp.zeros((task.horizon, n)) for n in (task.outcome_dim, task.designs.dim))
 
@@ -310,7 +328,7 @@ def test_a_wrong_size_is_refused_at_construction():
 
 
 def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regression():
-    # The marginal couples the steps: without attention the same training ends at relative errors of 0.18 and 0.35.
+    # The marginal couples the steps: without attention the same training ends at relative errors of 0.19 and 0.33.
     task, batch, steps, rng = LinearGaussian(horizon=2), 256, 600, np.random.default_rng(0)
     sigma, scale_y, scale_xi = 0.1, math.sqrt(1 + task.bound**2 / 3), task.bound / math.sqrt(3)
     sizes = {"width": 16, "blocks": 1, "heads": 2, "features": 16, "hidden": (32,)}
@@ -339,7 +357,7 @@ def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regr
         values = jax.vmap(unravel(vector))(ys, xis)
         return jnp.stack([((v - t) ** 2).sum() / (t**2).sum() for v, t in zip(values, targets, strict=True)])
 
-    @eqx.filter_jit(compiler_options=QUICK)
+    @jax.jit
     def train(start, data):
         def step(carry, data):
             vector, state = carry

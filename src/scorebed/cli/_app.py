@@ -14,6 +14,9 @@ from scorebed.errors import InvalidValueError, ScorebedError
 # Each name is a file of this folder and the function in it, with its line in `scorebed --help`.
 COMMANDS = {
     "tasks": "The built-in tasks and their dimensions.",
+    "train": "Train a score and a policy on it, and bound its information gain.",
+    "resume": "Go on with a run after any interruption.",
+    "evaluate": "Bounds of a trained policy, of any size.",
     "nle": "The budget arithmetic of the paper, exact.",
 }
 

@@ -204,6 +204,8 @@ class RunConfig:
     """Number of times that the whole choice is repeated, for the standard error across policies."""
     seed: Seed = 0
     """The seed of all random numbers."""
+    score_run: str = ""
+    """The run whose scores were taken over; empty if the run trains its own."""
     score: ScoreConfig
     """Stage 1."""
     policy_training: PolicyConfig

@@ -58,11 +58,10 @@ class AR1(Unconstrained):
         return max(1 - self.rho_high, SMALLEST_GAP), 1 - self.rho_low
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
-        key_scale, key_gap, key_normal = jr.split(key, 3)
-        sigma = jr.uniform(key_scale, minval=self.low, maxval=self.high)
+        key_hyper, key_normal = jr.split(key)
         # δ is drawn, not ρ: 1 − ρ² would have lost its digits.
-        low, high = self._gaps
-        delta = jr.uniform(key_gap, minval=low, maxval=high)
+        low, high = (jnp.asarray(limits) for limits in zip((self.low, self.high), self._gaps, strict=True))
+        sigma, delta = jr.uniform(key_hyper, (2,), minval=low, maxval=high)
         noise = sigma * jr.normal(key_normal, (self.horizon, self.space.dim))
         innovations = noise.at[1:].multiply(jnp.sqrt(delta * (2 - delta)))
         decay = jnp.full((self.horizon, 1), 1 - delta)

@@ -68,13 +68,13 @@ class Switching(Unconstrained):
                 fix="leave it out for 3, where tanh is 0.995.")  # fmt: skip
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
-        key_rate, key_start, key_flip, key_jitter = jr.split(key, 4)
-        d = self.space.dim
-        rate = jr.uniform(key_rate, minval=self.rate_low, maxval=self.rate_high)
-        start = jr.rademacher(key_start, (1, d), jnp.result_type(float))
-        flips = jr.uniform(key_flip, (self.horizon - 1, d)) < -jnp.expm1(-rate)
-        signs = jnp.cumprod(jnp.concatenate([start, 1 - 2 * flips.astype(start.dtype)]), axis=0)
-        return self.level * signs + jr.normal(key_jitter, (self.horizon, d))
+        key_rate, key_flip, key_jitter = jr.split(key, 3)
+        shape = (self.horizon, self.space.dim)
+        flip = -jnp.expm1(-jr.uniform(key_rate, minval=self.rate_low, maxval=self.rate_high))
+        # The first step turns a + by a fair coin.
+        flips = jr.uniform(key_flip, shape) < jnp.full(shape, flip).at[0].set(0.5)
+        signs = jnp.cumprod(jnp.where(flips, -1.0, 1.0), axis=0)
+        return self.level * signs + jr.normal(key_jitter, shape)
 
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
         # The integrand is a mixture of p^k (1−p)^{n−k}, p ≈ λ: polynomials in λ of degree n, of relative width above 1/√n.

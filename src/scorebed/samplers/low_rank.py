@@ -42,10 +42,11 @@ class LowRank(Unconstrained):
         require_scales(self.low, self.high)
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
-        key_basis, key_scale, key_normal = jr.split(key, 3)
+        key_hyper, key_normal = jr.split(key)
         bases = jnp.asarray(time_bases(self.horizon), jnp.result_type(float))
-        basis = bases[jr.randint(key_basis, (), 0, len(bases))]
-        sigma = jr.uniform(key_scale, minval=self.low, maxval=self.high)
+        which, size = jr.uniform(key_hyper, (2,))
+        basis = bases[jnp.floor(which * len(bases)).astype(int)]
+        sigma = self.low + (self.high - self.low) * size
         z = sigma * jr.normal(key_normal, (RANKS[-1], self.space.dim))
         # A sum of products, since a matrix product may round to half precision on an accelerator.
         return (basis[:, :, None] * z).sum(axis=1)

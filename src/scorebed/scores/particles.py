@@ -19,7 +19,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.errors import require
+from scorebed.errors import InvalidValueError, require
 from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.mlp import MLP
 from scorebed.rollout import states_before, step_log_likelihoods
@@ -82,7 +82,7 @@ class LikelihoodParticles(Score):
 
     def __init__(
         self,
-        task: IID | Markov,
+        task: Task,
         standardise: Standardiser,
         *,
         particles: int = 8,
@@ -92,8 +92,13 @@ class LikelihoodParticles(Score):
         sigma: float = 0.3,
         key: PRNGKeyArray,
     ):
-        require(isinstance(task, IID | Markov), "a task for likelihood particles", got=type(task).__name__,
-                expected="independent steps or Markov transitions", fix="use the transformer score.")  # fmt: skip
+        if not isinstance(task, IID | Markov):
+            raise InvalidValueError(
+                "a task for likelihood particles",
+                got=type(task).__name__,
+                expected="independent steps or Markov transitions",
+                fix="use the transformer score.",
+            )
         require(particles >= 1 and cloud >= 2 and cloud % 2 == 0, "likelihood particles",
                 got=f"particles={particles}, cloud={cloud}", expected="at least one particle and an even cloud",
                 fix="leave them out for 8 and 8.")  # fmt: skip

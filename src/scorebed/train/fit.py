@@ -4,7 +4,7 @@ The key of step n is `fold_in(root, n)`: a run that stops anywhere and goes on f
 that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -14,7 +14,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
-from scorebed.errors import ScorebedError
+from scorebed.errors import ScorebedError, require
 
 PATIENCE = 5
 
@@ -42,12 +42,14 @@ class StepInfo(NamedTuple):
 
 
 class NonFiniteError(ScorebedError):
-    """Training met five steps in a row whose loss or gradient is not finite; `state` is the last good one."""
+    """Training met five steps in a row whose loss or gradient is not finite. `state` is the last good one, ready to go on from:
+    what failed stands where it stood before the five, other restarts where they are."""
 
-    def __init__(self, terms: list[str], step: int, state: FitState):
+    def __init__(self, terms: list[str], step: int, state: FitState, restarts: Sequence[int] = ()):
         self.state = state
+        where = f" of restart {', '.join(map(str, restarts))}" if restarts else ""
         super().__init__(
-            f"training stopped at step {step}, got {PATIENCE} steps in a row with a non-finite {' and '.join(terms)}, "
+            f"training stopped at step {step}, got {PATIENCE} steps in a row with a non-finite {' and '.join(terms)}{where}, "
             "expected finite numbers. Fix: the last good state is kept; lower the learning rate or check the model there."
         )
 
@@ -77,6 +79,10 @@ def fit(
     A batch of keys trains a batch of states (`jax.vmap(start)`) at once, each with its own optimiser, clipping and guard.
     """
 
+    require(
+        block >= 1, "the steps of a block", got=block, expected="a whole number from 1", fix="leave it out for 100."
+    )
+
     def total(params: PyTree, key: PRNGKeyArray) -> tuple[Scalar, Terms]:
         terms = loss(params, key)
         return jnp.stack(list(terms.values())).sum(), terms
@@ -95,17 +101,46 @@ def fit(
 
     step = one if key.ndim == 0 else jax.vmap(one, in_axes=(0, 0, None))
 
+    # The number of steps is data, not part of the program: blocks of any length, and runs cut anywhere, execute the same
+    # instructions, so that they agree to the last bit; and there is one compilation.
     @eqx.filter_jit
-    def run(state: FitState, first: Array, length: int) -> tuple[FitState, dict[str, Array]]:
-        return jax.lax.scan(lambda s, n: step(s, key, n), state, first + jnp.arange(length, dtype=jnp.int32))
+    def run(state: FitState, first: Array, length: Array) -> tuple[FitState, dict[str, Array], Array]:
+        def log_one(
+            i: Array, carry: tuple[FitState, dict[str, Array], Array]
+        ) -> tuple[FitState, dict[str, Array], Array]:
+            state, terms, skipped = carry
+            state, new = step(state, key, first + i)
+            return state, {name: terms[name].at[i].set(new[name]) for name in terms}, skipped.at[i].set(state.skipped)
+
+        shapes = jax.eval_shape(step, state, key, first)[1]
+        terms = {name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()}
+        skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
+        return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))
 
     done = int(jnp.max(state.step))
     while done < steps:
         length = min(block - done % block, steps - done)
-        state, terms = run(state, jnp.asarray(done, jnp.int32), length)
+        state, logged, skipped = run(state, jnp.asarray(done, jnp.int32), jnp.asarray(length, jnp.int32))
+        terms = {name: np.asarray(values[:length]) for name, values in logged.items()}
+        _refuse_non_finite(terms, np.asarray(skipped[:length]), done, state)
         done += length
-        if int(jnp.max(state.skipped)) >= PATIENCE:
-            bad = [name for name, values in terms.items() if not np.isfinite(values[-1]).all()]
-            raise NonFiniteError(bad or ["gradient"], done, state)
-        on_step(StepInfo(done, {name: np.asarray(values) for name, values in terms.items()}, state))
+        on_step(StepInfo(done, terms, state))
     return state
+
+
+def _refuse_non_finite(
+    terms: dict[str, Float[np.ndarray, "steps ..."]],
+    skipped: Int[np.ndarray, "steps ..."],
+    done: int,
+    state: FitState,
+) -> None:
+    """Raise `NonFiniteError` if any restart has run out of patience; the terms are those of the step at which it did."""
+    dead = skipped >= PATIENCE
+    if not dead.any():
+        return
+    at = int(dead.reshape(len(dead), -1).any(axis=1).argmax())
+    bad = [name for name, values in terms.items() if not np.isfinite(values[at][dead[at]]).all()]
+    restarts = np.flatnonzero(dead[-1]).tolist() if dead.ndim > 1 else ()
+    rested = FitState(state.params, state.average, state.optimiser, state.step,
+                      jnp.where(state.skipped < PATIENCE, state.skipped, 0))  # fmt: skip
+    raise NonFiniteError(bad or ["gradient"], done + at + 1, rested, restarts)

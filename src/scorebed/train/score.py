@@ -101,21 +101,25 @@ def train_score(
     *,
     steps: int,
     batch: int = 256,
+    optimiser: optax.GradientTransformation | None = None,
     learning_rate: float = 1e-3,
-    clip: float = 10.0,
     decay: float = 0.99,
+    block: int = 100,
     penalty: float = 0.0,
     weights: Weights | None = None,
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     state: FitState | None = None,
     key: PRNGKeyArray,
 ) -> AnyScore:
-    """The score after `steps` steps (the moving average of its parameters); `state` goes on from an earlier one."""
+    """The score after `steps` steps (the moving average of its parameters); `state` goes on from an earlier one.
+
+    Without an optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10.
+    """
     weights = weights or automatic_weights(task, sampler, key=named(key, "weights"))
     params, static = eqx.partition(score, eqx.is_inexact_array)
-    optimiser = score_optimiser(steps=steps, learning_rate=learning_rate, clip=clip)
+    optimiser = optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0)
     loss = score_loss(static, task, sampler, weights, batch=batch, penalty=penalty)
     state = state or start(params, optimiser)
-    state = fit(loss, state, optimiser, steps=steps, decay=decay, on_step=on_step, key=named(key, "steps"))
+    state = fit(loss, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=named(key, "steps"))
     trained: AnyScore = eqx.combine(state.average, static)
     return trained

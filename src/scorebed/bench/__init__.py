@@ -1,0 +1,1 @@
+"""Presets, and the tables and figures of the paper."""

@@ -1,0 +1,48 @@
+"""What `train` and `resume` share: carry a run out, keep it on Ctrl-C, answer."""
+
+import sys
+from typing import Any
+
+from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
+from scorebed.cli._progress import Bars
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.training import Execution
+
+
+def execute(folder: RunFolder, *, as_json: bool) -> None:
+    """Carry out what is left of a run that this process owns."""
+    bars = Bars()
+    try:
+        record = Execution(folder, progress=bars).run()
+    except KeyboardInterrupt:
+        bars.close()
+        sys.stderr.write(f"stopped; the state is kept. Go on with: scorebed resume {folder.path}\n")
+        raise
+    if as_json:
+        print_json(record | {"run": str(folder.path)})
+    else:
+        show(record, str(folder.path))
+
+
+def show(record: dict[str, Any], path: str) -> None:
+    """The bounds of a run beside its references, for a person."""
+    rows = [("policy " + record["policy"], record)] + [(n, b) for n, b in record["references"].items()]
+    print_table(
+        {"designs": LEFT} | dict.fromkeys(("lower bound", "upper bound", "N", "M"), RIGHT),
+        [
+            [
+                name,
+                f"{b['lower']:.3f} ± {b['lower_se']:.3f}",
+                f"{b['upper']:.3f} ± {b['upper_se']:.3f}",
+                f"{b['outer']:,}",
+                f"{b['inner']:,}",
+            ]
+            for name, b in rows
+        ],
+    )
+    if record["saturated"] > 0.05:
+        print_text(
+            f"{record['saturated']:.0%} of the trajectories are pressed against the ceiling log(M+1) = "
+            f"{record['ceiling']:.2f}: the lower bound is loose; raise evaluation.inner."
+        )
+    print_text(f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; run: {path}")

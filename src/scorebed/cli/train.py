@@ -1,0 +1,77 @@
+"""`scorebed train TASK`: both stages of ScoreBED, bounds and record."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+
+from scorebed.cli._output import Json
+
+if TYPE_CHECKING:
+    from scorebed.runs.folder import RunFolder
+
+TRAINED = ("score",)
+
+
+def train(
+    task: Annotated[str, Parameter(help="A built-in task; `scorebed tasks` lists them.")],
+    /,
+    *,
+    preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
+    method: Annotated[str, Parameter(help="The gradient estimator: score.")] = "score",
+    policy: Annotated[
+        str | None, Parameter(help="dad, gru, attention or static; the paper's for the task if left out.")
+    ] = None,
+    policies: Annotated[str | None, Parameter(help="Number of restarts, of which the best is kept.")] = None,
+    repeats: Annotated[
+        str | None, Parameter(help="Repeat the whole choice, for a standard error across policies.")
+    ] = None,
+    score: Annotated[Path | None, Parameter(help="A run whose trained score is taken over.")] = None,
+    seed: Annotated[str | None, Parameter(help="Seed of all random numbers.")] = None,
+    out: Annotated[Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")] = None,
+    config: Annotated[Path | None, Parameter(help="A TOML file laid over the preset.")] = None,
+    set_: Annotated[
+        list[str], Parameter(name="--set", negative="", help="A single value, as key=value: score.steps=500.")
+    ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
+    as_json: Json = False,
+) -> None:
+    """Train a score and a policy on it, bound its information gain, and keep everything in a run folder."""
+    from scorebed.cli._execute import execute
+
+    given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
+    overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
+    with _begin(task, preset, method, score, out, config, overrides) as folder:
+        execute(folder, as_json=as_json)
+
+
+def _begin(
+    name: str,
+    preset: str,
+    method: str,
+    score: Path | None,
+    out: Path | None,
+    config: Path | None,
+    overrides: list[str],
+) -> "RunFolder":
+    """A new run folder with its configuration, and with the score that is taken over. Nothing is written on bad input."""
+    from scorebed.bench.presets import preset_values
+    from scorebed.errors import UnknownNameError
+    from scorebed.policies import POLICIES
+    from scorebed.runs.config import make_config
+    from scorebed.runs.folder import RunFolder
+    from scorebed.runs.training import check_score, copy_scores
+    from scorebed.tasks import make_task
+
+    task = make_task(name)
+    if method not in TRAINED:
+        raise UnknownNameError("method", method, TRAINED)
+    values = preset_values(preset, name, task, method=method)
+    if score is not None:
+        values |= check_score(score, task)
+    resolved = make_config(values, overrides, config)
+    if resolved.policy not in POLICIES:
+        raise UnknownNameError("policy", resolved.policy, POLICIES)
+    folder = RunFolder.create(out, resolved) if out is not None else RunFolder.create_next(Path("runs"), resolved)
+    if score is not None:
+        copy_scores(score, folder)
+    return folder

@@ -1,0 +1,52 @@
+"""A run read back: `run = load("RUN")` has `.task .score .policy .record`."""
+
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.random as jr
+
+from scorebed.errors import InvalidValueError
+from scorebed.keys import named
+from scorebed.policies import make_policy
+from scorebed.policies.base import Policy
+from scorebed.runs.config import RunConfig
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.training import fresh_score, load_policy, load_score
+from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.paper import paper_sampler
+from scorebed.scores.base import Score
+from scorebed.tasks import make_task
+from scorebed.tasks.base import Task
+
+
+class Run(eqx.Module):
+    """A trained run: its task, the sampler its score was trained on, its score, its best policy, and its record."""
+
+    path: Path
+    config: RunConfig
+    task: Task
+    sampler: DesignSampler
+    score: Score
+    policy: Policy
+    record: dict[str, Any]
+
+
+def load(path: Path | str) -> Run:
+    """Read a finished run. The policy is that of the first repeat."""
+    folder = RunFolder.open(Path(path))
+    config = folder.config()
+    if not (folder.path / "record.json").exists():
+        raise InvalidValueError(
+            f"the run {path}",
+            got="one that is not finished",
+            expected="a record.json in it",
+            fix=f"finish it: scorebed resume {path}",
+        )
+    task = make_task(config.task)
+    sampler = paper_sampler(task)
+    like = fresh_score(config.score, task, sampler, key=named(jr.key(config.seed), "score", 0))
+    score = load_score(folder.path / "score-0.safetensors", like, task)
+    policy = load_policy(folder.path / "policy-0.safetensors", make_policy(config.policy, task, key=jr.key(0)), task)
+    record: dict[str, Any] = folder.read_json("record.json")  # type: ignore[assignment]
+    return Run(folder.path, config, task, sampler, score, policy, record)

@@ -74,13 +74,14 @@ def eig_bounds(
     lowers, uppers = [], []
     for g, size in enumerate(sizes):
         each = _group_bounds(task, policy, size, inner, named(key, g))
-        lowers.append(np.minimum(np.asarray(each[0], np.float64), ceiling))  # single precision may round past it
+        lowers.append(np.asarray(each[0], np.float64))
         uppers.append(np.asarray(each[1], np.float64))
         on_group(g + 1, groups)
     saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
     lower, lower_se = _mean_over_groups(lowers)
     upper, upper_se = _mean_over_groups(uppers)
     nle = outer * (inner + 1) * task.horizon
+    lower = min(lower, ceiling)  # rounding may have carried it past
     return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
 
 
@@ -102,8 +103,14 @@ def _group_bounds(
     runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "outer"), size))
     own = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
     total = contrastive_sum(task, runs.ys, runs.xis, inner, key=named(key, "inner"))
-    lower = own - jnp.logaddexp(total, own) + math.log(inner + 1)
-    return lower, own - total + math.log(inner)
+    return _from_sums(own, total, inner)
+
+
+def _from_sums(
+    own: Float[Array, "*N"], total: Float[Array, "*N"], inner: int
+) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
+    """sPCE and sNMC from log p(y|θ_0,ξ) and log Σ_m p(y|θ_m,ξ)."""
+    return own - jnp.logaddexp(total, own) + math.log(inner + 1), own - total + math.log(inner)
 
 
 def contrastive_sum(

@@ -44,7 +44,8 @@ def exact_score(task):
 
 
 def test_importance_score_is_the_gradient_of_the_log_mean():
-    # Chunks of 7 do not divide 500, and the largest weight comes late; one that is counted twice or scaled to the wrong maximum shows here.
+    # Chunks of 7 do not divide 500, and the largest weight comes late: a chunk that is counted twice, or scaled to the wrong
+    # maximum, shows here.
     task = LinearMarkov()
 
     def log_mean(ys, xis):
@@ -104,3 +105,5 @@ def test_costs():
     assert score.nle == 64 * 3 * (1 + 2 * 5 + 1)
     with pytest.raises(InvalidValueError, match="inner=0"):
         ImportanceScore(task, 0, key=jr.key(0))
+    with pytest.raises(InvalidValueError, match="particles=1"):
+        SMCScore(task, 1, key=jr.key(0))

@@ -33,9 +33,8 @@ NEGLIGIBLE = -80.0
 
 Carry = TypeVar("Carry")
 
-_dot = functools.partial(
-    jnp.matmul, precision="highest"
-)  # a ground truth must not inherit an accelerator's short products
+# A ground truth must not inherit an accelerator's short products.
+_dot = functools.partial(jnp.matmul, precision="highest")
 
 
 class ImportanceMoments(eqx.Module):
@@ -48,7 +47,7 @@ class ImportanceMoments(eqx.Module):
 
 
 class ImportanceDraws(eqx.Module):
-    """Equally weighted posterior draws, made by resampling; at most about `ess` of them are different. M·T NLE."""
+    """Equally weighted posterior draws, made by resampling: worth at most about `ess` independent ones. M·T NLE."""
 
     theta: Float[Array, "draws k"]
     log_evidence: Scalar

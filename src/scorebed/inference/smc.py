@@ -12,8 +12,8 @@ differences within a mode have that mode's size and shape, those between modes l
 to be fitted to a posterior that may be a ring or have several modes. Each particle keeps its log-likelihood, so a move costs one
 likelihood of the history and nothing else does: N T (1 + levels · moves) NLE in all.
 
-When wrong: modes that no particle found at a low λ stay unfound, and with few particles (below some hundreds) the adaptation
-biases log evidence and posterior by O(1/N).
+When wrong: modes that no particle found at a low λ stay unfound; with few particles (below some hundreds) the adaptation
+biases evidence and posterior by O(1/N); and if no particle of the start can have made the data at all, everything is NaN.
 """
 
 import functools
@@ -102,7 +102,7 @@ def tempered_smc(
         theta = jax.vmap(task.prior.from_latent)(z)
         return _Particles(z, jnp.zeros(len(z), z.dtype), log_likelihoods(task, theta, ys, xis))
 
-    _require_settings(particles, moves, target, levels)
+    require_settings(particles, moves, target, levels)
     key_start, key_levels = jr.split(key)
     z = jr.normal(key_start, (task.prior.dim * particles,), ys.dtype).reshape(-1, particles).T
     steps = jnp.asarray(len(ys))
@@ -131,7 +131,7 @@ def update_smc(
     if not isinstance(task, IID | Markov):
         raise InvalidValueError("a task for updating particles", got=type(task).__name__,
                                 expected="independent steps or Markov transitions", fix="use tempered_smc.")  # fmt: skip
-    _require_settings(len(z), moves, target, levels)
+    require_settings(len(z), moves, target, levels)
     t = jnp.arange(len(ys))[:, None]
     # Padding is replaced before it meets the likelihood, not after: 0 · NaN is NaN.
     ys, xis = jnp.where(t < observed, ys, 0), jnp.where(t < observed, xis, 0)
@@ -246,7 +246,8 @@ def _move(
     return particles, rates.mean()
 
 
-def _require_settings(particles: int, moves: int, target: float, levels: int) -> None:
+def require_settings(particles: int, moves: int, target: float, levels: int) -> None:
+    """Refuse settings under which no ladder can be climbed."""
     require(particles >= 2 and moves >= 1 and levels >= 1 and 0 < target < 1, "the settings of tempered SMC",
             got=f"particles={particles}, moves={moves}, target={target}, levels={levels}",
             expected="at least two particles, one move and one level, and a target between 0 and 1",

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
 from scorebed.inference.importance import CHUNK, prior_draws, shifted_weights, stream
-from scorebed.inference.smc import LEVELS, MOVES, PARTICLES, TARGET, SMCPosterior, tempered_smc
+from scorebed.inference.smc import LEVELS, MOVES, PARTICLES, TARGET, SMCPosterior, require_settings, tempered_smc
 from scorebed.rollout import log_likelihoods
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.tasks.base import Task
@@ -83,6 +83,7 @@ class SMCScore(Score):
         levels: int = LEVELS,
         key: PRNGKeyArray,
     ):
+        require_settings(particles, moves, target, levels)
         self.task, self.particles, self.moves, self.target, self.levels = task, particles, moves, target, levels
         self.key = key
 

@@ -111,8 +111,8 @@ class LikelihoodParticles(Score):
 
     def posterior(
         self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
-    ) -> tuple[Float[Array, "J*C k"], Float[Array, " J*C"], Scalar]:
-        """Latent points, their log-weights and the temperature β."""
+    ) -> tuple[Float[Array, "points k"], Float[Array, " points"], Scalar]:
+        """The J·C latent points, their log-weights and the temperature β."""
         h = self.encoder(self.task, ys, xis)
         out = self.head(jnp.concatenate([h.mean(0), jax.nn.logsumexp(h, axis=0)]))
         j, k = self.particles, self.task.prior.dim

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.errors import ScorebedError, require
 
@@ -68,7 +68,7 @@ def fit(
     block: int = 100,
     decay: float = 0.0,
     on_step: Callable[[StepInfo], Any] = lambda _: None,
-    key: PRNGKeyArray,
+    key: Key[Array, "*restarts"],
 ) -> FitState:
     """Minimise `loss` up to step number `steps`, from wherever `state` stands.
 
@@ -112,7 +112,7 @@ def fit(
             state, new = step(state, key, first + i)
             return state, {name: terms[name].at[i].set(new[name]) for name in terms}, skipped.at[i].set(state.skipped)
 
-        shapes = jax.eval_shape(step, state, key, first)[1]
+        shapes = jax.eval_shape(loss if key.ndim == 0 else jax.vmap(loss), state.params, key)
         terms = {name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()}
         skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
         return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))

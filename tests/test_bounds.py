@@ -54,7 +54,7 @@ def test_the_streamed_sum_is_the_direct_one(monkeypatch):
     inner = 37
     task = LinearMarkov(noise=0.1)  # log-likelihoods down to −1000, so that most terms are negligible
     key = jr.key(0)
-    runs = jax.vmap(lambda k: simulate(task, fixed(task, 2.0, -1.0, 0.5), key=k))(jr.split(jr.key(1), 5))
+    runs = jax.jit(jax.vmap(lambda k: simulate(task, fixed(task, 2.0, -1.0, 0.5), key=k)))(jr.split(jr.key(1), 5))
     # The draws, as they are made chunk by chunk; the last chunk is cut short.
     chunks = [jr.split(jr.fold_in(key, i), min(8, inner)) for i in range(-(-inner // 8))]
     thetas = jax.vmap(lambda k: task.prior.sample(key=k))(jnp.concatenate(chunks)[:inner])
@@ -92,8 +92,8 @@ def test_an_infinite_upper_bound_has_no_standard_error():
 # --- where the bounds lie ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("task", [LinearGaussian(noise=0.5), Sign(noise=1.5)], ids=["linear-gaussian", "sign"])
-def test_the_bounds_bracket_the_eig_closely(task):
+def test_the_bounds_bracket_the_eig_closely():
+    task = Sign(noise=1.5)
     xis = (0.5, -0.8, 0.3)
     found = eig_bounds(task, fixed(task, *xis), outer=4000, inner=1000, key=jr.key(0))
     eig = float(task.eig(jnp.asarray(xis)[:, None]))
@@ -159,8 +159,8 @@ def test_the_text_of_a_bound():
 
 
 def test_the_standard_error_is_right_in_spite_of_shared_draws():
-    # Sixteen groups of 128 trajectories with M = 2: the shared draws dominate. 120 evaluations, all groups at once.
-    task, size, repeats = LinearGaussian(horizon=1), 128, 120
+    # Sixteen groups of 128 trajectories with M = 2: the shared draws dominate. 80 evaluations, all groups at once.
+    task, size, repeats = LinearGaussian(horizon=1), 128, 80
     policy = fixed(task, 1.5)
     keys = jr.split(jr.key(0), repeats)
     one = lambda k, g: module._group_bounds(task, policy, size, 2, jr.fold_in(k, g))  # noqa: E731
@@ -169,7 +169,7 @@ def test_the_standard_error_is_right_in_spite_of_shared_draws():
         means, errors = np.transpose([module._mean_over_groups(list(v.astype(np.float64))) for v in values])
         spread = means.std(ddof=1)
         naive = (values.reshape(repeats, -1).std(axis=1) / math.sqrt(16 * size)).mean()
-        # The spread of 120 is itself known to 7%; the mean of the reported ones falls short by 2% of 15 degrees of freedom.
+        # The spread of 80 is itself known to 8%; the mean of the reported ones falls short by 2% of 15 degrees of freedom.
         assert abs(errors.mean() / spread - 1) < 0.25
         assert naive < 0.6 * spread
 
@@ -218,6 +218,8 @@ def test_memory_does_not_grow_with_the_number_of_contrastive_parameters():
     # The paper's largest evaluation, 5·10⁶ parameters: a chunk of them by the largest group, twice over, is 8 MB.
     task = TASKS["location-finding"]()
     policy = Static.random(task.horizon, task.designs, key=jr.key(0))
-    compiled = module._group_bounds.lower(task, policy, module.LARGEST_GROUP, 5_000_000, jr.key(0)).compile()
-    memory = compiled.compiled.memory_analysis()
+    program = module._group_bounds.lower(task, policy, module.LARGEST_GROUP, 5_000_000, jr.key(0)).lowered
+    memory = program.compile(
+        {"xla_backend_optimization_level": 0}
+    ).memory_analysis()  # buffers are assigned before that
     assert memory.temp_size_in_bytes < 30e6

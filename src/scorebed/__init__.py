@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from scorebed._allocator import keep_large_blocks as _keep_large_blocks
 
 if TYPE_CHECKING:
+    from scorebed.bounds import Bounds as Bounds
+    from scorebed.bounds import eig_bounds as eig_bounds
     from scorebed.draw import draw_experiments as draw_experiments
     from scorebed.policies import POLICIES as POLICIES
     from scorebed.policies import make_policy as make_policy
@@ -18,22 +20,28 @@ if TYPE_CHECKING:
     from scorebed.rollout import log_likelihoods as log_likelihoods
     from scorebed.rollout import observe as observe
     from scorebed.rollout import simulate as simulate
+    from scorebed.runs.load import load as load
     from scorebed.samplers import SAMPLERS as SAMPLERS
     from scorebed.samplers import make_sampler as make_sampler
     from scorebed.samplers.paper import paper_sampler as paper_sampler
     from scorebed.tasks import TASKS as TASKS
     from scorebed.tasks import make_task as make_task
+    from scorebed.train.policy import train_policies as train_policies
+    from scorebed.train.score import train_score as train_score
 
 _keep_large_blocks()
 
 __version__ = "0.1.0"
 
 _HOME = {
+    "Bounds": "bounds",
     "POLICIES": "policies",
     "SAMPLERS": "samplers",
     "TASKS": "tasks",
     "Trajectory": "rollout",
     "draw_experiments": "draw",
+    "eig_bounds": "bounds",
+    "load": "runs.load",
     "log_likelihood": "rollout",
     "log_likelihoods": "rollout",
     "make_policy": "policies",
@@ -42,6 +50,8 @@ _HOME = {
     "observe": "rollout",
     "paper_sampler": "samplers.paper",
     "simulate": "rollout",
+    "train_policies": "train.policy",
+    "train_score": "train.score",
 }
 
 

@@ -25,7 +25,7 @@ def dad(key):
     return DAD(TASK, hidden=(16,), encoding=4, key=key)
 
 
-@pytest.mark.parametrize("make", [static, dad])
+@pytest.mark.parametrize("make", [static, pytest.param(dad, marks=pytest.mark.slow)])
 def test_policies_reach_the_optimum_from_the_exact_score(make):
     # The edge of the box is best at every step, with either sign: |ξ| > 0.986 of the bound gives 99% of the EIG.
     policies = eqx.filter_vmap(make)(jr.split(jr.key(0), 2))

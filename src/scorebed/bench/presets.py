@@ -62,6 +62,7 @@ def _paper(task: Task) -> Values:
             "schedule": "constant" if dynamical else "exponential",
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
+            "keep": "last",
             "monitor_every": 50 if dynamical else 1000,
             "monitor_inner": 100_000,
         },
@@ -94,8 +95,8 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "schedule": "cosine",
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
-            "monitor_every": max(50, policy_steps // 10),
-            "monitor_inner": 20_000,
+            "monitor_every": max(25, policy_steps // 12),
+            "monitor_inner": 100_000,
         },
         "evaluation": {
             "outer": 512 if quick else 2048,

@@ -5,6 +5,7 @@ from typing import Any
 
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._progress import Bars
+from scorebed.report import write_report
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.training import Execution
 
@@ -18,6 +19,7 @@ def execute(folder: RunFolder, *, as_json: bool) -> None:
         bars.close()
         sys.stderr.write(f"stopped; the state is kept. Go on with: scorebed resume {folder.path}\n")
         raise
+    write_report(folder.path)
     if as_json:
         print_json(record | {"run": str(folder.path)})
     else:
@@ -45,4 +47,6 @@ def show(record: dict[str, Any], path: str) -> None:
             f"{record['saturated']:.0%} of the trajectories are pressed against the ceiling log(M+1) = "
             f"{record['ceiling']:.2f}: the lower bound is loose; raise evaluation.inner."
         )
-    print_text(f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; run: {path}")
+    print_text(
+        f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: {path}/report.html"
+    )

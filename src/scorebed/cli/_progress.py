@@ -7,7 +7,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from scorebed.runs.training import Progress as Silent
+from scorebed.runs.keeper import Progress as Silent
 
 
 class Bars(Silent):

@@ -57,9 +57,9 @@ def _begin(
     from scorebed.bench.presets import preset_values
     from scorebed.errors import UnknownNameError
     from scorebed.policies import POLICIES
+    from scorebed.runs.artifacts import check_score, copy_scores
     from scorebed.runs.config import make_config
     from scorebed.runs.folder import RunFolder
-    from scorebed.runs.training import check_score, copy_scores
     from scorebed.tasks import make_task
 
     task = make_task(name)

@@ -166,6 +166,8 @@ class PolicyConfig:
     """Largest norm of a gradient; longer ones are shortened to it."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+    keep: Annotated[Literal["best", "last"], _choice("best", "last")] = "best"
+    """The policy that is kept: the best by the estimates while training, or the last one."""
     monitor_every: Count
     """Steps between two estimates of the bound while training."""
     monitor_inner: Count

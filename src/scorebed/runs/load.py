@@ -10,9 +10,9 @@ from scorebed.errors import InvalidValueError
 from scorebed.keys import named
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
+from scorebed.runs.artifacts import fresh_score, load_policy, load_score
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.training import fresh_score, load_policy, load_score
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score

@@ -5,12 +5,8 @@ exists is loaded, one with checkpoints continues, one with neither starts. Keys 
 not depend on how often a run was stopped.
 """
 
-import dataclasses
-import hashlib
 import time
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -18,53 +14,34 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
 from scorebed.bounds import Bounds, eig_bounds
-from scorebed.errors import InvalidValueError
 from scorebed.keys import named
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.runs.checkpoint import Checkpoints
+from scorebed.runs.artifacts import fingerprint, fresh_score, load_policy, load_score
 from scorebed.runs.config import PolicyConfig, RunConfig, ScoreConfig
-from scorebed.runs.durable import replace_file
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.leaves import load_leaves, read_metadata, save_leaves
+from scorebed.runs.keeper import Keeper, Progress
+from scorebed.runs.leaves import save_leaves
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.bounded import UniformBox
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
 from scorebed.scores.base import Score
-from scorebed.scores.standardise import standardiser
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box
-from scorebed.train.fit import FitState, NonFiniteError, StepInfo, start
+from scorebed.train.fit import StepInfo, start
 from scorebed.train.policy import policy_optimiser, train_policies
 from scorebed.train.score import PILOT, Weights, automatic_weights, score_optimiser, train_score
 
-CHECKPOINT_SECONDS = 20.0
 MONITOR_OUTER = 128
 STATIC_SHARE = 0.25
 BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "ceiling", "saturated")
-
-Monitor: TypeAlias = Callable[[StepInfo], dict[str, Any]]
-
-
-class Progress:
-    """How a run shows itself; this one is silent."""
-
-    def begin(self, stage: str, total: int, done: int) -> None:
-        """A stage of `total` units starts, `done` of which were done before."""
-
-    def update(self, done: int, note: str, total: int | None = None) -> None:
-        """`done` units are done, of `total` where that was not known before; `note` is the current loss or bound."""
-
-    def end(self, line: str) -> None:
-        """The stage is over; `line` says how it went."""
 
 
 class Execution:
@@ -81,6 +58,7 @@ class Execution:
 
     def run(self) -> dict[str, Any]:
         """Carry out whatever is left to do; write and give the record."""
+        self.folder.write_env()
         scores = [self.score(index) for index in range(self.config.score.seeds)]
         chosen = [self.choose(repeat, scores) for repeat in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
@@ -105,7 +83,9 @@ class Execution:
             warmup_share=config.warmup_share,
             clip=config.clip,
         )
-        with self._stage(stage, config.steps, start(eqx.filter(score, eqx.is_inexact_array), optimiser)) as keeper:
+        with Keeper(
+            self.folder, self.progress, stage, config.steps, start(eqx.filter(score, eqx.is_inexact_array), optimiser)
+        ) as keeper:
             trained = train_score(
                 self.task,
                 score,
@@ -117,7 +97,7 @@ class Execution:
                 penalty=config.bias_penalty,
                 weights=_weights(config, self.task, self.sampler, key=named(key, "weights")),
                 block=_block(config.steps),
-                state=keeper.state,
+                state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
             )
@@ -152,15 +132,14 @@ class Execution:
         optimiser = policy_optimiser(_schedule(config, steps), clip=config.clip, beta1=config.beta1, beta2=config.beta2)
         template = jax.vmap(lambda p: start(p, optimiser))(eqx.filter(fresh, eqx.is_inexact_array))
 
-        def monitor(info: StepInfo) -> dict[str, Any]:
+        def monitor(info: StepInfo) -> list[float]:
             if info.step % config.monitor_every and info.step < steps:
-                return {}
+                return []
             policies = eqx.combine(info.state.average, fresh)
-            each = [self._small_bound(member(policies, i), config.monitor_inner) for i in range(count)]
-            return {"lower": each}
+            return [self._small_bound(member(policies, i), config.monitor_inner) for i in range(count)]
 
-        with self._stage(stage, steps, template, monitor) as keeper:
-            return train_policies(
+        with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:
+            last = train_policies(
                 self.task,
                 score,
                 fresh,
@@ -169,10 +148,11 @@ class Execution:
                 optimiser=optimiser,
                 decay=config.ema,
                 block=min(_block(steps), config.monitor_every),
-                state=keeper.state,
+                state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
             )
+        return last if config.keep == "last" else eqx.combine(keeper.kept.best, last)
 
     def _best(self, repeat: int, candidates: list[Policy]) -> Policy:
         sizes = self.config.evaluation
@@ -254,123 +234,12 @@ class Execution:
     def _bound(self, stage: str, policy: Policy, outer: int, inner: int) -> Bounds:
         return eig_bounds(self.task, policy, outer=outer, inner=inner, key=named(self.key, stage))
 
-    def _stage(self, stage: str, steps: int, template: FitState, monitor: Monitor = lambda _: {}) -> "Keeper":
-        return Keeper(self, stage, steps, template, monitor)
-
     def _spend(self, stage: str, seconds: float) -> None:
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
 
     def _all_seconds(self) -> dict[str, float]:
         """Seconds of every stage: the last record of each says how long it has taken so far, over all interruptions."""
         return {str(r["stage"]): round(float(r["seconds"]), 2) for r in self.folder.read_metrics()}  # type: ignore[arg-type]
-
-
-class Keeper:
-    """Keeps a stage of training: metrics and checkpoints at its blocks, the last state when it is stopped."""
-
-    def __init__(self, execution: Execution, stage: str, steps: int, template: FitState, monitor: Monitor):
-        self.execution, self.stage, self.steps, self.monitor = execution, stage, steps, monitor
-        self.checkpoints = Checkpoints(execution.folder.checkpoint_folder(stage))
-        found = self.checkpoints.latest(template)
-        self.state: FitState = found.tree if found else template
-        self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
-        self.done, self.saved = (found.step, found.step) if found else (0, 0)
-        execution.folder.truncate_metrics(stage, self.done if found else -1)
-        self.begun = self.kept = time.monotonic()
-
-    def __enter__(self) -> "Keeper":
-        self.execution.progress.begin(self.stage, self.steps, self.done)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, NonFiniteError):
-            self.state, self.done = error.state, int(jnp.max(error.state.step))
-        if self.done > self.saved and (kind is None or issubclass(kind, KeyboardInterrupt | NonFiniteError)):
-            self._save()
-        if kind is None:
-            self.execution.progress.end(f"{self.steps} steps in {self.seconds:.0f} s")
-
-    @property
-    def seconds(self) -> float:
-        """Time spent on the stage, over all interruptions."""
-        return self.spent + time.monotonic() - self.begun
-
-    def on_step(self, info: StepInfo) -> None:
-        """The hook of `fit`."""
-        terms = {name: np.asarray(values).mean(axis=0).tolist() for name, values in info.terms.items()}
-        found = self.monitor(info)
-        self.state, self.done = info.state, info.step
-        self.execution.folder.append_metrics(
-            {"stage": self.stage, "step": info.step, "seconds": self.seconds, **terms, **found}
-        )
-        self.execution.progress.update(info.step, _note(terms, found))
-        if time.monotonic() - self.kept > CHECKPOINT_SECONDS or info.step >= self.steps:
-            self._save()
-
-    def _save(self) -> None:
-        self.checkpoints.save(self.done, self.state, {"seconds": self.seconds})
-        self.saved, self.kept = self.done, time.monotonic()
-
-
-def fingerprint(task: Task) -> str:
-    """A short hash of everything that makes a task: class, sizes, prior, horizon."""
-    return hashlib.sha256(eqx.tree_pformat(task, width=200, short_arrays=False).encode()).hexdigest()[:16]
-
-
-def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
-    """An untrained score of the configured kind and sizes."""
-    sizes = {name: getattr(config, name) for name in ("particles", "cloud", "width", "blocks", "heads")}
-    standardise = standardiser(task, sampler, key=named(key, "standardise"))
-    return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
-
-
-def load_score(path: Path, like: Score, task: Task) -> Score:
-    """A saved score, refused if it was made for another task, prior or horizon."""
-    require_made_for(path, task)
-    return _with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
-
-
-def load_policy(path: Path, like: Policy, task: Task) -> Policy:
-    """A saved policy, refused if it was made for another task, prior or horizon."""
-    require_made_for(path, task)
-    policy: Policy = _with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
-    return policy
-
-
-def check_score(run: Path, task: Task) -> dict[str, Any]:
-    """The settings under which a run takes over the scores of another, refused unless they were made for this task."""
-    source = RunFolder.open(run)
-    config = source.config()
-    paths = [run / f"score-{index}.safetensors" for index in range(config.score.seeds)]
-    for path in paths:
-        if not path.exists():
-            raise InvalidValueError(
-                f"the run {run}",
-                got=f"no {path.name} in it",
-                expected="a run whose scores are trained",
-                fix=f"finish it first: scorebed resume {run}",
-            )
-        require_made_for(path, task)
-    return {"score_run": str(run), "score": dataclasses.asdict(config.score)}
-
-
-def copy_scores(run: Path, folder: RunFolder) -> None:
-    """Copy the scores of another run, so that the new one stands on its own."""
-    for index in range(folder.config().score.seeds):
-        name = f"score-{index}.safetensors"
-        replace_file(folder.path / name, (run / name).read_bytes())
-
-
-def require_made_for(path: Path, task: Task) -> None:
-    """Refuse a file that was made for another task, prior or horizon."""
-    made_for = read_metadata(path).get("task")
-    if made_for != fingerprint(task):
-        raise InvalidValueError(
-            f"the file {path}",
-            got=f"one made for another task, prior or horizon ({made_for})",
-            expected=f"one made for this {type(task).__name__} ({fingerprint(task)})",
-            fix="train a score for this task.",
-        )
 
 
 def reference_sampler(task: Task) -> tuple[DesignSampler, str]:
@@ -388,10 +257,6 @@ def member(batch: Policy, index: int) -> Policy:
 def group_size(batch: Policy) -> int:
     """How many policies a batch holds."""
     return int(jax.tree.leaves(eqx.filter(batch, eqx.is_array))[0].shape[0])
-
-
-def _with_arrays(like: Any, arrays: PyTree) -> Any:
-    return eqx.combine(arrays, eqx.filter(like, eqx.is_array, inverse=True))
 
 
 def _weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Weights:
@@ -419,9 +284,3 @@ def _mean(bounds: list[dict[str, Any]]) -> dict[str, Any]:
     n = len(bounds)
     mean = {name: sum(b[name] for b in bounds) / n for name in BOUND_FIELDS}
     return mean | {name: sum(b[name] ** 2 for b in bounds) ** 0.5 / n for name in ("lower_se", "upper_se")}
-
-
-def _note(terms: dict[str, Any], found: dict[str, Any]) -> str:
-    if "lower" in found:
-        return f"{max(found['lower']):.2f} nats"
-    return ", ".join(f"{name} {np.mean(value):.3g}" for name, value in terms.items())

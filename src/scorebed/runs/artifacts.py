@@ -1,0 +1,88 @@
+"""Trained scores and policies as files: saved with what they were made for, refused elsewhere, taken over by other runs."""
+
+import dataclasses
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+from jaxtyping import PRNGKeyArray, PyTree
+
+from scorebed.errors import InvalidValueError
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.runs.config import ScoreConfig
+from scorebed.runs.durable import replace_file
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.leaves import load_leaves, read_metadata
+from scorebed.samplers.base import DesignSampler
+from scorebed.scores import make_score
+from scorebed.scores.base import Score
+from scorebed.scores.standardise import standardiser
+from scorebed.tasks.base import Task
+
+
+def fingerprint(task: Task) -> str:
+    """A short hash of everything that makes a task: class, sizes, prior, horizon."""
+    return hashlib.sha256(eqx.tree_pformat(task, width=200, short_arrays=False).encode()).hexdigest()[:16]
+
+
+def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+    """An untrained score of the configured kind and sizes."""
+    sizes = {name: getattr(config, name) for name in ("particles", "cloud", "width", "blocks", "heads")}
+    standardise = standardiser(task, sampler, key=named(key, "standardise"))
+    return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
+
+
+def load_score(path: Path, like: Score, task: Task) -> Score:
+    """A saved score, refused if it was made for another task, prior or horizon."""
+    require_made_for(path, task)
+    return with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
+
+
+def load_policy(path: Path, like: Policy, task: Task) -> Policy:
+    """A saved policy, refused if it was made for another task, prior or horizon."""
+    require_made_for(path, task)
+    policy: Policy = with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
+    return policy
+
+
+def check_score(run: Path, task: Task) -> dict[str, Any]:
+    """The settings under which a run takes over the scores of another, refused unless they were made for this task."""
+    source = RunFolder.open(run)
+    config = source.config()
+    paths = [run / f"score-{index}.safetensors" for index in range(config.score.seeds)]
+    for path in paths:
+        if not path.exists():
+            raise InvalidValueError(
+                f"the run {run}",
+                got=f"no {path.name} in it",
+                expected="a run whose scores are trained",
+                fix=f"finish it first: scorebed resume {run}",
+            )
+        require_made_for(path, task)
+    return {"score_run": str(run), "score": dataclasses.asdict(config.score)}
+
+
+def copy_scores(run: Path, folder: RunFolder) -> None:
+    """Copy the scores of another run, so that the new one stands on its own."""
+    for index in range(folder.config().score.seeds):
+        name = f"score-{index}.safetensors"
+        replace_file(folder.path / name, (run / name).read_bytes())
+
+
+def require_made_for(path: Path, task: Task) -> None:
+    """Refuse a file that was made for another task, prior or horizon."""
+    made_for = read_metadata(path).get("task")
+    if made_for != fingerprint(task):
+        raise InvalidValueError(
+            f"the file {path}",
+            got=f"one made for another task, prior or horizon ({made_for})",
+            expected=f"one made for this {type(task).__name__} ({fingerprint(task)})",
+            fix="train a score for this task.",
+        )
+
+
+def with_arrays(like: Any, arrays: PyTree) -> Any:
+    """`like` with its arrays replaced."""
+    return eqx.combine(arrays, eqx.filter(like, eqx.is_array, inverse=True))

@@ -1,0 +1,175 @@
+"""A whole run on a closed-form task: it finishes, goes on after kill −9 where it was, and lends its score to other runs."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from scorebed.bench.presets import PRESETS, preset_values
+from scorebed.cli._app import run as main
+from scorebed.errors import UnknownNameError
+from scorebed.runs.artifacts import fingerprint
+from scorebed.runs.config import from_values
+from scorebed.runs.load import load
+from scorebed.tasks import TASKS, make_task
+
+TINY = [
+    "score.steps=60", "score.batch=16", "score.width=8", "score.particles=2", "score.cloud=2",
+    "policy_training.steps=40", "policy_training.batch=16", "policy_training.monitor_every=20",
+    "policy_training.monitor_inner=50", "evaluation.outer=32", "evaluation.inner=200",
+    "evaluation.select_outer=16", "evaluation.select_inner=50",
+]  # fmt: skip
+SETTINGS = [part for value in TINY for part in ("--set", value)]
+
+
+CODE = "import sys, scorebed.runs.keeper as k; k.CHECKPOINT_SECONDS = 0.0; from scorebed.cli import main; main()"
+
+
+def train(*arguments: str | Path) -> list[str]:
+    return ["train", "linear-gaussian", *SETTINGS, *map(str, arguments)]
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all of them."""
+    compiled = {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def start(arguments: list[str]) -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen([sys.executable, "-c", CODE, *arguments], env=os.environ | compiled, **pipes)
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def finished(command, tmp_path_factory) -> Path:
+    """One finished run of two restarts."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    finish(command(train("--policies", "2", "--out", path)))
+    return path
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """What a command answers, once it has ended well."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return out
+
+
+def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished):
+    run = load(finished)
+    named = "run task method preset policies seed lower lower_se upper upper_se outer inner ceiling saturated nle"
+    assert set(named.split()) | {"nle_evaluation", "seconds", "references"} <= set(run.record)
+    T, points = run.task.horizon, 4
+    score, policies = 60 * 16 * (1 + points) * T + 1024 * T, 2 * 40 * 16 * (1 + points) * T
+    assert run.record["nle_stages"] == {"score-0": score, "policy-0-0": policies}
+    assert run.record["nle"] == score + policies
+    assert run.record["lower"] <= run.record["upper"] + 1e-6
+    assert set(run.record["references"]) == {"random", "static"}
+
+
+def test_a_finished_run_answers_at_once_and_changes_nothing(finished, command):
+    before = {p.name: p.read_bytes() for p in finished.glob("*.safetensors")}
+    answer = json.loads(finish(command(["resume", str(finished), "--json"])))
+    assert answer["lower"] == load(finished).record["lower"]
+    assert {p.name: p.read_bytes() for p in finished.glob("*.safetensors")} == before
+
+
+def test_the_kept_policy_is_the_best_of_the_estimates_while_training(finished):
+    choice = json.loads((finished / "choice-0.json").read_text())
+    assert choice["lower"][choice["best"]] == max(choice["lower"])
+    lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if "lower" in line and line["stage"] == "policy-0-0"] == [20, 40]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_run_killed_anywhere_and_resumed_ends_as_the_one_never_stopped(finished, command, tmp_path, seed):
+    """Scores and policies of the two runs agree to the last bit."""
+    path = tmp_path / "killed"
+    process = command(train("--policies", "2", "--out", path))
+    waited_for = path / "checkpoints" / ("score-0", "policy-0-0", "static")[seed]
+    while process.poll() is None and not any(waited_for.glob("step-*")):
+        time.sleep(0.01)
+    time.sleep(random.Random(seed).uniform(0, 0.1))
+    assert process.poll() is None, "the run ended before it could be killed"
+    process.kill()
+    process.communicate()
+    finish(command(["resume", str(path)]))
+    ours, theirs = load(path), load(finished)
+    pairs = zip(jax.tree.leaves((ours.score, ours.policy)), jax.tree.leaves((theirs.score, theirs.policy)), strict=True)
+    assert all(np.array_equal(a, b) for a, b in pairs)
+
+
+def test_another_policy_trains_on_the_saved_score(finished, command, tmp_path):
+    path = tmp_path / "second"
+    finish(command(train("--score", finished, "--policy", "static", "--out", path)))
+    assert (path / "score-0.safetensors").read_bytes() == (finished / "score-0.safetensors").read_bytes()
+    assert "score-0" not in load(path).record["nle_stages"]
+
+
+def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(finished, tmp_path, capsys):
+    assert main(["train", "pendulum", "--score", str(finished), "--out", str(tmp_path / "new")]) == 2
+    error = capsys.readouterr().err
+    assert len(error.splitlines()) == 1
+    assert "another task, prior or horizon" in error
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["train", "pendulun"], "did you mean 'pendulum'"),
+        (["train", "pendulum", "--preset", "quik"], "did you mean 'quick'"),
+        (["train", "pendulum", "--method", "scor"], "did you mean 'score'"),
+        (["train", "pendulum", "--policy", "grru"], "did you mean 'gru'"),
+        (["train", "pendulum", "--set", "score.step=5"], "score.steps"),
+        (["train", "pendulum", "--policies", "0"], "policies"),
+        (["train", "pendulum", "--set", "score.learning_rate=nan"], "learning_rate"),
+        (["resume", "no/such/run"], "no/such/run"),
+        (["evaluate", "no/such/run", "--inner", "1e400"], "--inner"),
+        (["evaluate", "no/such/run", "--outer", "2.5"], "--outer"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys, arguments, words):
+    monkeypatch.chdir(tmp_path)
+    assert main(arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert words in err
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("name", TASKS)
+def test_every_preset_is_a_valid_configuration(preset, name):
+    config = from_values(preset_values(preset, name, make_task(name)))
+    assert config.preset == preset
+
+
+def test_an_unknown_preset_is_refused():
+    with pytest.raises(UnknownNameError, match="laptop"):
+        preset_values("lapto", "pendulum", make_task("pendulum"))
+
+
+def test_a_fingerprint_sees_the_horizon_and_the_sizes():
+    tasks = [
+        TASKS["pendulum"](),
+        TASKS["pendulum"](horizon=49),
+        TASKS["cart-pole"](),
+        TASKS["location-finding"](noise=0.4),
+    ]
+    assert len({fingerprint(task) for task in tasks}) == len(tasks)
+    assert fingerprint(TASKS["pendulum"]()) == fingerprint(TASKS["pendulum"]())

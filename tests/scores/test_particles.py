@@ -165,6 +165,7 @@ def test_other_tasks_and_odd_clouds_are_refused():
         particles(TASKS["iid"], cloud=3)
 
 
+@pytest.mark.slow
 def test_it_learns_a_known_score():
     task = LinearGaussian()
     sampler = IsotropicGaussian(task.horizon, task.designs)

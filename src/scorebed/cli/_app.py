@@ -17,6 +17,7 @@ COMMANDS = {
     "train": "Train a score and a policy on it, and bound its information gain.",
     "resume": "Go on with a run after any interruption.",
     "evaluate": "Bounds of a trained policy, of any size.",
+    "diagnose": "Is the score good? Gradient bias and variance, coverage, conditioning.",
     "report": "A run as one HTML file: bounds, curves, experiments, cost.",
     "nle": "The budget arithmetic of the paper, exact.",
 }

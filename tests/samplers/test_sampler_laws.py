@@ -143,8 +143,6 @@ def test_scores_are_finite_differences_of_the_density(draws: Draws):
     np.testing.assert_allclose(draws.score_xi[0], draws.differences_xi, rtol=1e-4, atol=1e-7)
 
 
-# The others are components of these, or simpler forms; low-rank designs have tests of their own.
-@pytest.mark.parametrize("draws", ["random-scale", "ar1", "uniform-switching"], indirect=True)
 def test_compiled_and_batched_equal_uncompiled(draws: Draws):
     assert draws.xis.shape == (N, T, D)
     with jax.enable_x64(True):

@@ -62,7 +62,7 @@ def score_loss(
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         score = eqx.combine(params, static)
         runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "runs"), batch))
-        terms = {"y": jnp.zeros(()), "xi": jnp.zeros(())} | matching_terms(score, task, runs, weights)
+        terms = matching_terms(score, task, runs, weights)
         if penalty:
             biases = jax.vmap(lambda k: _bias(score, task, sampler, weights, key=k))(
                 jr.split(named(key, "bias"), max(1, batch // 8))

@@ -116,6 +116,8 @@ import os, sys, time
 from pathlib import Path
 from scorebed.runs.folder import RunFolder
 
+# A child that is slow to start: when its parent is killed, it has yet to let go of the lock.
+os.register_at_fork(after_in_child=lambda: time.sleep(0.15))
 run = RunFolder.open(Path(sys.argv[1])).own()
 assert "jax" not in sys.modules  # a folder is opened, or refused, before the slow imports
 child = os.fork()

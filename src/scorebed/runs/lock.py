@@ -12,7 +12,7 @@ from pathlib import Path
 from scorebed.errors import FolderInUseError
 from scorebed.runs.durable import explained
 
-PATIENCE = 0.3  # seconds that an owner may take to write its id after it got the lock
+PATIENCE = 0.3  # seconds for an owner to write its id after it got the lock, and for the child of a dead one to let go
 
 
 class Lock:
@@ -34,12 +34,9 @@ class Lock:
         with explained("locking", self.path):
             descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._wait_for(descriptor)
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
-            except BlockingIOError:
-                os.close(descriptor)
-                raise self._in_use() from None
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -52,13 +49,20 @@ class Lock:
         if descriptor is not None:
             os.close(descriptor)
 
-    def _in_use(self) -> FolderInUseError:
-        # The id of an owner that was killed stays in the file until the next one writes its own: wait for one that lives.
+    def _wait_for(self, descriptor: int) -> None:
+        # An owner that lives is refused at once. One that was killed may leave a child that has yet to close its copy, and
+        # one that has just begun has yet to write its id: both pass within PATIENCE.
         deadline = time.monotonic() + PATIENCE
-        owner = self._owner()
-        while not _lives(owner) and time.monotonic() < deadline:
+        while True:
+            try:
+                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                owner = self._owner()
+                if _lives(owner) or time.monotonic() > deadline:
+                    raise self._in_use(owner) from None
             time.sleep(0.01)
-            owner = self._owner()
+
+    def _in_use(self, owner: int) -> FolderInUseError:
         return FolderInUseError(
             f"the run folder {self.path.parent}",
             got=f"one that process {owner or 'of unknown id'} is writing to",

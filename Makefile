@@ -13,9 +13,9 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(STAMP)
 
+# Stopped by Ctrl-C, it goes on where it was; `rm -r demo` starts anew.
 demo: setup
-	$(BIN)/scorebed tasks
-	$(BIN)/python examples/first_rollout.py demo
+	if test -d demo; then $(BIN)/scorebed resume demo; else $(BIN)/scorebed train location-finding --preset quick --out demo; fi
 
 test: setup lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -32,6 +32,7 @@ types: setup
 
 bench: setup
 	$(BIN)/python benchmarks/likelihood_kernels.py
+	$(BIN)/python benchmarks/costs.py
 
 docs: setup
 	$(BIN)/python docs/render.py

@@ -20,7 +20,6 @@ from scorebed.diagnostics import (
     coverage,
     effective_draws,
     gradient_error,
-    ground_truth,
     relative_bias,
     score_error,
     verdict,
@@ -29,18 +28,18 @@ from scorebed.errors import InvalidValueError
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
+from scorebed.rollout import simulate
 from scorebed.samplers.bounded import UniformBox
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
-from scorebed.scores.monte_carlo import ImportanceScore
+from scorebed.scores.truth import ExactTruth, ImportanceTruth, SMCTruth, evaluate, pass_nle
 from scorebed.tasks.fading_noise import FadingNoise
 from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.pendulum import Pendulum
 from scorebed.tasks.projection import Projection
 
 T = 2
 TASK = LinearGaussian(mean=(0.7,), noise=0.8, horizon=T)
-TRUTH = ground_truth(TASK)
+TRUTH = ExactTruth(TASK)
 LIMIT = 4.892  # standard errors: a false alarm in a million
 
 
@@ -167,7 +166,7 @@ def test_noise_of_a_monte_carlo_truth_is_no_error_of_the_score():
     # One truth squared would show its variance, ¼ a coordinate, as error of the score: many times the limit.
     found = score_error(TASK, EXACT, lambda key: Noisy(EXACT, key), POLICY, outer=2048, key=jr.key(1))
     plain = score_error(TASK, Faulty(EXACT, y=0.5, xi=0.5), TRUTH, POLICY, outer=2048, key=jr.key(1))
-    for part, squared in zip(found, plain, strict=True):
+    for part, squared in ((found.y, plain.y), (found.xi, plain.xi)):
         assert abs(part.value) < LIMIT * part.se
         assert LIMIT * part.se < 0.5 * squared.value
 
@@ -187,7 +186,7 @@ def test_the_likelihood_term_enters_the_true_gradient_where_noise_is_not_additiv
     task = FadingNoise(horizon=1)
     xis = jnp.array([[0.8]])
     policy = Static.from_designs(xis, task.designs)
-    found = errors(ExactScore(task), policy, task=task, truth=ground_truth(task), outer=8192).score
+    found = errors(ExactScore(task), policy, task=task, truth=ExactTruth(task), outer=8192).score
     slope = jax.grad(lambda u: task.designs.constrain(u).sum())(policy.us)
     truth = float(((task.eig_gradient(xis) * slope) ** 2).sum())
     assert abs(found.squared_norm.value - truth) < LIMIT * found.squared_norm.se
@@ -238,14 +237,46 @@ def test_conditioning_is_that_of_the_derivative():
     np.testing.assert_allclose(flat, 1.0, rtol=1e-5)
 
 
-def test_truths_and_their_effective_draws():
-    assert isinstance(TRUTH(jr.key(0)), ExactScore)
-    other = ground_truth(Pendulum(), inner=7)(jr.key(0))
-    assert isinstance(other, ImportanceScore)
-    assert other.inner == 7
+def test_effective_draws_grow_with_the_draws():
     few, many = (effective_draws(TASK, POLICY, inner=m, outer=4, key=jr.key(1)) for m in (1, 2000))
     assert few == pytest.approx(1)  # one draw is one effective draw
     assert ((many > 20) & (many < 2000)).all()
+
+
+@pytest.mark.parametrize("truth", [ImportanceTruth(TASK, 2048), SMCTruth(TASK, 256)], ids=["importance", "smc"])
+def test_a_monte_carlo_truth_finds_the_exact_score_faultless_and_a_fault_of_its_size(truth):
+    # Two truths of one key would show their own variance as error, and the factor 1.1 without a truth's noise is 0.01.
+    fine, faulty = (
+        score_error(TASK, Faulty(EXACT, factor=f), truth, POLICY, outer=512, key=jr.key(4)) for f in (1, 1.1)
+    )
+    for part, planted in ((fine.y, faulty.y), (fine.xi, faulty.xi)):
+        assert abs(part.value) < LIMIT * part.se
+        assert part.se < 2e-4
+        assert abs(planted.value - 0.01) < LIMIT * planted.se
+        assert planted.se < 2e-3
+    if isinstance(truth, SMCTruth):
+        score, passes = truth(jr.key(0)), fine.nle / (256 * T * 512)
+        assert fine.nle % (256 * T) == 0
+        assert 2 * (2 + score.moves) <= passes < 6 * (2 + score.moves)  # two truths of one to three levels each
+
+
+def test_every_likelihood_is_counted():
+    own, score = T, Faulty(EXACT)  # which costs nothing
+    draws, outer = ImportanceTruth(TASK, 50), 64
+    assert errors(score, truth=draws, outer=outer, pce=(3, 5)).nle == outer * (own + (4 + 6) * T + 50 * T)
+    assert score_error(TASK, score, draws, POLICY, outer=outer, key=jr.key(0)).nle == outer * 2 * 50 * T
+    assert score_error(TASK, draws(jr.key(1)), TRUTH, POLICY, outer=outer, key=jr.key(0)).nle == outer * 50 * T
+
+
+def test_the_ladder_of_a_tempered_truth_is_counted_as_it_was_climbed():
+    truth = SMCTruth(TASK, 64)
+    score, outer = truth(jr.key(0)), 32
+    runs = jax.vmap(lambda k: simulate(TASK, POLICY, key=k))(jr.split(jr.key(1), outer))
+    climb = eqx.filter_jit(score.posterior)
+    counts = [climb(ys, xis).nle + 64 * T for ys, xis in zip(runs.ys, runs.xis, strict=True)]
+    assert len(set(counts)) > 1  # the ladders differ
+    found = eqx.filter_jit(evaluate)(score, runs.ys, runs.xis)
+    assert int(found.passes) * pass_nle(score) == sum(counts)
 
 
 def test_bias_is_relative_to_the_larger_gradient():

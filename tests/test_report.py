@@ -1,5 +1,6 @@
 """The report of a run: it stands alone, shows the numbers of the record, escapes what it shows, and knows unfinished runs."""
 
+import base64
 import html.parser
 import json
 import re
@@ -43,6 +44,22 @@ RECORD = bounds(1.2345) | {
         "static": bounds(0.625) | {"designs": "static designs", "lower": None},
     },
 }
+GRADIENT = {"squared_bias": 0.25, "variance": 100.0, "crossover": 400.0}
+DIAGNOSIS = {
+    "truth": "smc",
+    "outer": 512,
+    "inner": None,
+    "particles": 2048,
+    "verdict": f"Good: <the> bias is small {EVIL}",
+    "relative_bias": 0.0123,
+    "relative_bias_upper": 0.045,
+    "gradient": {"trained": GRADIENT, "untrained": GRADIENT | {"crossover": 7.0}},
+    "score_error": {"sampler": {"y": 0.0625, "y_se": 0.004, "xi": 0.5, "xi_se": 0.03}},
+    "coverage": {"outside": 0.25, "outside_by_step": [0.0, 0.5]},
+    "conditioning": {"policy": {"10%": 2.0, "median": 43.21, "90%": None}},
+    "nle": 2840480000,
+}
+PNG = b"\x89PNG\r\n\x1a\nnot much of a picture"
 METRICS = [
     *({"stage": "score-0", "step": s, "seconds": 2.0 * s, "xi": 8.0 / s, "y": 1.0 / s} for s in (1, 2, 3)),
     *({"stage": "policy-0-0", "step": s, "seconds": 1.0, "surrogate": [-1.0, -2.0]} for s in (1, 3)),
@@ -169,6 +186,52 @@ def test_what_is_shown_is_escaped(finished):
     settings = {key: value for key, value, _ in page.tables["settings"][1:]}
     assert settings["score_run"] == EVIL  # parsed back, the very characters
     assert "<b>run" in page.text
+
+
+def test_a_diagnosis_is_shown_in_words_figures_and_its_picture(tmp_path):
+    run = make_run(tmp_path / "run", metrics=None, policy=False)
+    (run / "diagnosis.json").write_text(json.dumps(DIAGNOSIS))
+    (run / "diagnosis.png").write_bytes(PNG)
+    page = Page(write_report(run).read_text())
+    assert DIAGNOSIS["verdict"] in page.text  # escaped, and parsed back
+    assert "None yet" not in page.text
+    assert page.tables["diagnosis"] == [
+        ["gradient bias / gradient norm", "1.23%", "at most 4.50%"],
+        ["batch size at which bias outweighs noise", "400", ""],
+        ["relative score error, y-part, sampler designs", "0.0625", "± 0.004"],
+        ["relative score error, ξ-part, sampler designs", "0.5", "± 0.03"],
+        ["designs outside of the sampler's reach", "25.0%", "worst step 50%"],
+        ["median condition number of ∂y/∂ξ, policy designs", "43.2", ""],
+        ["ground truth", "smc", "2,048 particles"],
+        ["trajectories", "512", ""],
+        ["likelihood evaluations", "2,840,480,000", ""],
+    ]
+    (picture,) = (attrs["src"] for tag, attrs in page.tags if tag == "img")
+    assert base64.b64decode(picture.removeprefix("data:image/png;base64,")) == PNG
+    assert ("p", {}) in page.tags
+    assert ("p", {"class": "warning"}) not in page.tags
+
+
+def test_a_bad_verdict_is_a_warning_and_a_diagnosis_with_gaps_has_dashes(tmp_path):
+    run = make_run(tmp_path / "run", metrics=None, policy=False)
+    gaps = {"verdict": "Undecided: nothing is known.", "relative_bias": None, "gradient": None, "truth": "exact"}
+    (run / "diagnosis.json").write_text(json.dumps(gaps))
+    page = Page(write_report(run).read_text())
+    assert ("p", {"class": "warning"}) in page.tags
+    assert "img" not in {tag for tag, _ in page.tags}
+    assert page.tables["diagnosis"][0] == ["gradient bias / gradient norm", "—", "at most —"]
+    assert ["ground truth", "exact", ""] in page.tables["diagnosis"]
+    (run / "diagnosis.json").write_text("[1]")
+    with pytest.raises(ScorebedError, match=r"diagnosis\.json.* expected a JSON object"):
+        write_report(run)
+
+
+def test_without_a_diagnosis_the_command_for_one_is_named(tmp_path):
+    run = make_run(tmp_path / "run", metrics=None, policy=False)
+    assert (
+        f"None yet: scorebed diagnose {run} compares the score with the truth."
+        in Page(write_report(run).read_text()).text
+    )
 
 
 def test_equal_folders_give_equal_pages(tmp_path):

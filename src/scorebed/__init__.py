@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scorebed.samplers.paper import paper_sampler as paper_sampler
     from scorebed.tasks import TASKS as TASKS
     from scorebed.tasks import make_task as make_task
+    from scorebed.train.policy import best_policy as best_policy
     from scorebed.train.policy import train_policies as train_policies
     from scorebed.train.score import train_score as train_score
 
@@ -39,6 +40,7 @@ _HOME = {
     "SAMPLERS": "samplers",
     "TASKS": "tasks",
     "Trajectory": "rollout",
+    "best_policy": "train.policy",
     "draw_experiments": "draw",
     "eig_bounds": "bounds",
     "load": "runs.load",

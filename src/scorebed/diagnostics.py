@@ -8,7 +8,8 @@ through the rollout (paper, "Bias-Variance Decompositions"):
 Trajectories come in groups that share no draws, neither θ and noise nor those of a Monte Carlo ground truth; inside of a group
 the latter are shared, which costs less. Squared norms are means of ⟨X_g, X_h⟩ over pairs g ≠ h of groups: the noise of the
 trajectories and of the ground truth falls out of them, and an estimate of zero is sometimes negative. Their standard errors are
-jackknifed over groups. What remains is the bias of the ground truth itself, O(1/ESS): see `effective_draws`.
+jackknifed over groups. What remains is the bias of the ground truth itself, O(1/ESS) or O(1/particles): see `effective_draws`
+for when prior draws are too few, and `SMCTruth` for what to take instead.
 """
 
 import math
@@ -20,7 +21,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Scalar
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.errors import require
 from scorebed.inference.importance import importance_moments
@@ -30,10 +31,8 @@ from scorebed.policies.static import Static
 from scorebed.rollout import Noise, Trajectory, draw_noise, log_likelihood, log_likelihoods, observe, rollout, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.exact import ExactScore
-from scorebed.scores.monte_carlo import ImportanceScore
+from scorebed.scores.truth import INNER, Truth, evaluate, pass_nle
 from scorebed.tasks.base import Task
-from scorebed.tasks.closed_form import ClosedForm
 
 GROUPS = 32
 REACH = 0.99  # quantile of the pool's own nearest distances
@@ -42,8 +41,6 @@ GOOD, FAIR = 0.05, 0.20  # relative bias of the gradient
 OUTSIDE = 0.05  # share of designs out of reach; the sampler's own are so almost never, at its edges
 FEW_DRAWS = 100.0
 
-# A ground truth for a key: independent keys give independent estimates of the same score.
-Truth: TypeAlias = Callable[[PRNGKeyArray], Score]
 OnGroup: TypeAlias = Callable[[int, int], None]
 
 
@@ -77,10 +74,11 @@ class GradientError(eqx.Module):
 
 
 class GradientErrors(NamedTuple):
-    """Of the score, and of PCE by its number of contrastive parameters."""
+    """Of the score, and of PCE by its number of contrastive parameters; `nle` is what finding them has cost."""
 
     score: GradientError
     pce: dict[int, GradientError]
+    nle: int
 
 
 class ScoreError(NamedTuple):
@@ -88,6 +86,7 @@ class ScoreError(NamedTuple):
 
     y: Estimate
     xi: Estimate
+    nle: int  # what finding it has cost
 
 
 class Coverage(NamedTuple):
@@ -107,14 +106,6 @@ class RelativeBias(NamedTuple):
     upper: float
 
 
-def ground_truth(task: Task, *, inner: int = 100_000) -> Truth:
-    """The exact score of a closed form, and otherwise importance sampling from `inner` draws of the prior."""
-    if isinstance(task, ClosedForm):
-        exact = ExactScore(task)
-        return lambda _: exact
-    return lambda key: ImportanceScore(task, inner, key=key)
-
-
 def gradient_error(
     task: Task,
     score: Score,
@@ -128,22 +119,26 @@ def gradient_error(
 ) -> GradientErrors:
     """Bias and variance of the policy gradient of `score`, and of PCE with each of these numbers of contrastive parameters.
 
-    Each estimator is the one that trains such a policy: static designs leave out the ξ-part. One call of the truth a trajectory.
+    Each estimator is the one that trains such a policy: static designs leave out the ξ-part. A trajectory takes one call of the
+    truth and of the score, its own likelihood, and M + 1 likelihoods for each of `pce`.
     """
     groups, size = _grouping(outer)
-    of_score, of_truth, of_pce = [], [], []
+    of_score, of_truth, of_pce, passes = [], [], [], 0
     for g in range(groups):
         found = _gradient_group(task, score, truth, policy, size, tuple(pce), named(key, g))
         of_score.append(found.score)
         of_truth.append(found.truth)
         of_pce.append(found.pce)
+        passes += int(found.passes)
         on_group(g + 1, groups)
     truths, errors = _stack(of_truth), _stack(of_score)
     norm = _squared_norm(truths)
     rivals = {m: _stack([group[i] for group in of_pce]) for i, m in enumerate(pce)}
+    likelihoods = 1 + sum(m + 1 for m in pce)
     return GradientErrors(
         _gradient_error(truths + errors, errors, norm, size),
         {m: _gradient_error(each, each - truths, norm, size) for m, each in rivals.items()},
+        groups * size * (likelihoods * task.horizon + score.nle) + passes * pass_nle(truth(key)),
     )
 
 
@@ -153,6 +148,7 @@ class _GroupGradients(NamedTuple):
     score: Array
     truth: Array
     pce: list[Array]
+    passes: Int[Array, ""]
 
 
 @eqx.filter_jit
@@ -174,7 +170,7 @@ def _gradient_group(
         fisher = 0.0 if isinstance(policy, Static) else 1 / size
         return _flat(pull_back((-value.y / size, -fisher * value.xi, likelihood))[0])
 
-    mu = jax.vmap(truth(named(key, "truth")))(ys, xis)
+    mu, passes = evaluate(truth(named(key, "truth")), ys, xis)
     s = jax.vmap(score)(ys, xis)
     error = gradient(ScoreValue(s.y - mu.y, s.xi - mu.xi), jnp.zeros_like(own))
 
@@ -187,7 +183,8 @@ def _gradient_group(
 
         return jax.vmap(one)(*roll(params), jr.split(named(key, "contrast", inner), size)).mean()
 
-    return _GroupGradients(error, gradient(mu, likelihood), [_flat(jax.grad(contrast)(params, m)) for m in pce])
+    rivals = [_flat(jax.grad(contrast)(params, m)) for m in pce]
+    return _GroupGradients(error, gradient(mu, likelihood), rivals, passes)
 
 
 def score_error(
@@ -206,24 +203,30 @@ def score_error(
     as they are, so those with the smallest unit of outcome weigh most.
     """
     groups, size = _grouping(outer)
-    rows = []
+    rows, passes = [], 0
     for g in range(groups):
-        rows.append(np.asarray(_score_group(task, score, truth, policy, size, named(key, g)), np.float64))
+        found, spent = _score_group(task, score, truth, policy, size, named(key, g))
+        rows.append(found)
+        passes += int(spent)
         on_group(g + 1, groups)
-    error_y, size_y, error_xi, size_xi = np.stack(rows).T
-    return ScoreError(_ratio(error_y, size_y), _ratio(error_xi, size_xi))
+    error_y, size_y, error_xi, size_xi = _stack(rows).T
+    nle = groups * size * score.nle + passes * pass_nle(truth(key))
+    return ScoreError(_ratio(error_y, size_y), _ratio(error_xi, size_xi), nle)
 
 
 @eqx.filter_jit
 def _score_group(
     task: Task, score: Score, truth: Truth, policy: Policy, size: int, key: PRNGKeyArray
-) -> Float[Array, " 4"]:
+) -> tuple[Float[Array, " 4"], Int[Array, ""]]:
     thetas, noises = _draws(task, policy, size, key=key)
     runs = jax.vmap(lambda theta, noise: rollout(task, policy, theta, noise))(thetas, noises)
     s = jax.vmap(score)(runs.ys, runs.xis)
-    first, second = (jax.vmap(truth(named(key, name)))(runs.ys, runs.xis) for name in ("first", "second"))
-    parts = zip(s, first, second, strict=True)
-    return jnp.stack([x for s, a, b in parts for x in (((s - a) * (s - b)).sum() / size, (a * b).sum() / size)])
+    # A loop of two, which compiles the truth once.
+    keys = jnp.stack([named(key, name) for name in ("first", "second")])
+    both = jax.lax.map(lambda k: evaluate(truth(k), runs.ys, runs.xis), keys)
+    parts = zip(s, both.value, strict=True)
+    sums = jnp.stack([x for s, (a, b) in parts for x in (((s - a) * (s - b)).sum() / size, (a * b).sum() / size)])
+    return sums, both.passes.sum()
 
 
 def coverage(
@@ -238,21 +241,24 @@ def coverage(
     require(outer >= 1 and pool >= 100, "the size of a coverage check", got=f"outer={outer}, pool={pool}",
             expected="at least one trajectory and a pool of a hundred", fix="512 and 1024 are usual.")  # fmt: skip
 
-    @eqx.filter_jit
-    def outside() -> Float[Array, " T"]:
-        known = jax.vmap(lambda k: sampler.sample(key=k))(jr.split(named(key, "pool"), pool))
-        asked = jax.vmap(lambda k: simulate(task, policy, key=k).xis)(jr.split(named(key, "policy"), outer))
+    return Coverage(np.asarray(_outside(task, sampler, policy, outer, pool, key)))
 
-        def step(each: tuple[Array, Array]) -> Scalar:
-            known, asked = each
-            within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(known, known)).min(1)
-            limit = SLACK * jnp.quantile(within, REACH) + 1e-6  # a sampler may repeat itself exactly
-            return jnp.mean((_distances(asked, known).min(1) > limit).astype(asked.dtype))
 
-        by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (known, asked)]
-        return jax.lax.map(step, (by_step[0], by_step[1]))
+@eqx.filter_jit
+def _outside(
+    task: Task, sampler: DesignSampler, policy: Policy, outer: int, pool: int, key: PRNGKeyArray
+) -> Float[Array, " T"]:
+    known = jax.vmap(lambda k: sampler.sample(key=k))(jr.split(named(key, "pool"), pool))
+    asked = jax.vmap(lambda k: simulate(task, policy, key=k).xis)(jr.split(named(key, "policy"), outer))
 
-    return Coverage(np.asarray(outside()))
+    def step(each: tuple[Array, Array]) -> Scalar:
+        known, asked = each
+        within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(known, known)).min(1)
+        limit = SLACK * jnp.quantile(within, REACH) + 1e-6  # a sampler may repeat itself exactly
+        return jnp.mean((_distances(asked, known).min(1) > limit).astype(asked.dtype))
+
+    by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (known, asked)]
+    return jax.lax.map(step, (by_step[0], by_step[1]))
 
 
 def conditioning(task: Task, policy: Policy, *, outer: int = 256, key: PRNGKeyArray) -> Float[np.ndarray, " N"]:
@@ -261,36 +267,38 @@ def conditioning(task: Task, policy: Policy, *, outer: int = 256, key: PRNGKeyAr
     The Jacobian turns errors of s_y into errors of the gradient. Infinite where some designs move no outcome.
     """
 
-    @eqx.filter_jit
-    def jacobians() -> Float[Array, "N rows columns"]:
-        def one(theta: Array, noise: Noise) -> Array:
-            xis = rollout(task, policy, theta, noise).xis
-            jacobian = jax.jacfwd(lambda xis: observe(task, theta, xis, noise.outcome).ravel())(xis)
-            return jacobian.reshape(jacobian.shape[0], -1)
-
-        return jax.vmap(one)(*_draws(task, policy, outer, key=key))
-
-    sizes = np.linalg.svd(np.asarray(jacobians(), np.float64), compute_uv=False)
+    sizes = np.linalg.svd(np.asarray(_jacobians(task, policy, outer, key), np.float64), compute_uv=False)
     with np.errstate(divide="ignore", invalid="ignore"):
         numbers = sizes[:, 0] / sizes[:, -1]
     return np.where(np.isnan(numbers), np.inf, numbers)
 
 
+@eqx.filter_jit
+def _jacobians(task: Task, policy: Policy, outer: int, key: PRNGKeyArray) -> Float[Array, "N rows columns"]:
+    def one(theta: Array, noise: Noise) -> Array:
+        xis = rollout(task, policy, theta, noise).xis
+        jacobian = jax.jacfwd(lambda xis: observe(task, theta, xis, noise.outcome).ravel())(xis)
+        return jacobian.reshape(jacobian.shape[0], -1)
+
+    return jax.vmap(one)(*_draws(task, policy, outer, key=key))
+
+
 def effective_draws(
-    task: Task, policy: Policy, *, inner: int = 100_000, outer: int = 32, key: PRNGKeyArray
+    task: Task, policy: Policy, *, inner: int = INNER, outer: int = 32, key: PRNGKeyArray
 ) -> Float[np.ndarray, " N"]:
     """Effective sample sizes of `ImportanceScore` on a policy's trajectories. outer·inner·T NLE.
 
     Below some tens the ground truth is the conditional score of a few draws, and nothing measured against it can be believed.
     """
 
-    @eqx.filter_jit
-    def sizes() -> Float[Array, " N"]:
-        runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "outer"), outer))
-        draws = named(key, "inner")
-        return jax.vmap(lambda y, xi: importance_moments(task, y, xi, inner=inner, key=draws).ess)(runs.ys, runs.xis)
+    return np.asarray(_effective_draws(task, policy, inner, outer, key))
 
-    return np.asarray(sizes())
+
+@eqx.filter_jit
+def _effective_draws(task: Task, policy: Policy, inner: int, outer: int, key: PRNGKeyArray) -> Float[Array, " N"]:
+    runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "outer"), outer))
+    draws = named(key, "inner")
+    return jax.vmap(lambda y, xi: importance_moments(task, y, xi, inner=inner, key=draws).ess)(runs.ys, runs.xis)
 
 
 def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
@@ -310,7 +318,8 @@ def verdict(bias: RelativeBias, reach: Coverage, *, ess: float = math.inf) -> st
     """One sentence. `ess` is the effective sample size of the ground truth on its worse histories."""
     if ess < FEW_DRAWS:
         return (
-            f"Undecided: the ground truth has only {ess:.0f} effective draws on its worse histories; use more --inner."
+            f"Undecided: the ground truth has only {ess:.0f} effective draws on its worse histories; "
+            "use --truth smc, or more --inner."
         )
     size = f"the bias of its gradient is {bias.value:.1%} of the gradient's norm (at most {bias.upper:.1%})"
     if math.isnan(bias.value):

@@ -47,13 +47,14 @@ def marginal_score_matching(
 ) -> MatchingTerms:
     """λ_y r_y² and λ_ξ r_ξ², summed over steps and coordinates. T NLE, and those of the score.
 
-    With `own` > 0 every residual is also divided by 1 + own · λ s², the score's own squared size at that step, behind a
-    stop-gradient: a weight that depends on (y, ξ) alone, and keeps a few large scores from drowning the others.
+    With `own` > 0 every residual is also divided by 1 + own · Tn · λ s² (n coordinates), behind a stop-gradient: the score's own
+    squared size at that step, in units of the typical one where λ makes both parts of order one. Such a weight depends on (y, ξ)
+    alone, and keeps a few large scores from drowning the others.
     """
     value, target = score(run.ys, run.xis), conditional_score(task, run)
 
     def part(value: Array, target: Array, scale: Array) -> Scalar:
-        size = (scale * value**2).mean(-1, keepdims=True)
+        size = value.size * (scale * value**2).mean(-1, keepdims=True)
         return (scale * (value - target) ** 2 / (1 + own * jax.lax.stop_gradient(size))).sum()
 
     return MatchingTerms(part(value.y, target.y, lambda_y), part(value.xi, target.xi, lambda_xi))

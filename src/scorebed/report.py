@@ -1,11 +1,13 @@
 """The report of a run: one HTML file that needs nothing beside it, neither network nor scripts.
 
-    bounds beside those of the references → training curves → experiments of the policy → NLE → seconds → settings → versions
+    bounds beside those of the references → training curves → experiments of the policy → diagnosis of the score → NLE → seconds
+    → settings → versions
 
 A run that is not finished has a report too: each section shows what is there, or says what is missing.
 Needs the extra `plots`.
 """
 
+import base64
 import dataclasses
 import datetime
 import io
@@ -45,6 +47,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 REPORT, RECORD = "report.html", "record.json"
+DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 EXPERIMENT_SEEDS = (0, 1, 2)
 SATURATED = 0.05
 NOTHING = "—"
@@ -84,6 +87,7 @@ def render(folder: RunFolder) -> str:
     config, metrics = folder.config(), folder.read_metrics()
     record = _object(folder, RECORD)
     env = _object(folder, ENV)
+    diagnosis = _object(folder, DIAGNOSIS)
     experiments, no_experiments = _experiments(folder, config)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("scorebed"),
@@ -95,6 +99,7 @@ def render(folder: RunFolder) -> str:
     return environment.get_template(REPORT).render(
         run=folder.path.resolve().name,
         resume=f"scorebed resume {folder.path}",
+        diagnose=f"scorebed diagnose {folder.path}",
         config=config,
         finished=record is not None,
         date=_date(folder) if record is not None else "",
@@ -106,6 +111,9 @@ def render(folder: RunFolder) -> str:
         lowers=_lowers(metrics, folder, config),
         experiments=experiments,
         no_experiments=no_experiments,
+        diagnosis=None if diagnosis is None else diagnosis_rows(diagnosis),
+        verdict=str((diagnosis or {}).get("verdict", NOTHING)),
+        diagnosis_png=_base64(folder.path / DIAGNOSIS_PICTURE),
         ledger=[(stage, _count(spent)) for stage, spent in _table(record, "nle_stages").items()],
         nle=_count((record or {}).get("nle")),
         nle_evaluation=_count((record or {}).get("nle_evaluation")),
@@ -143,6 +151,42 @@ def _warnings(record: Mapping[str, Any]) -> list[str]:
         for name, values in rows.items()
         if (_number(values.get("saturated"))) > SATURATED
     ]
+
+
+def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not finite is a dash."""
+    trained = _table(_table(diagnosis, "gradient"), "trained")
+    rows = [
+        (
+            "gradient bias / gradient norm",
+            _form(diagnosis.get("relative_bias"), ".2%"),
+            f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}",
+        ),
+        ("batch size at which bias outweighs noise", _form(trained.get("crossover"), ".3g"), ""),
+    ]
+    for where, error in _table(diagnosis, "score_error").items():
+        for part, symbol in (("y", "y"), ("xi", "ξ")):
+            name = f"relative score error, {symbol}-part, {where} designs"
+            rows.append((name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}"))
+    reach = _table(diagnosis, "coverage")
+    worst = max((_number(share) for share in reach.get("outside_by_step", [])), default=math.nan)
+    rows.append(
+        (
+            "designs outside of the sampler's reach",
+            _form(reach.get("outside"), ".1%"),
+            f"worst step {_form(worst, '.0%')}",
+        )
+    )
+    for where, quantiles in _table(diagnosis, "conditioning").items():
+        rows.append((f"median condition number of ∂y/∂ξ, {where} designs", _form(quantiles.get("median"), ".3g"), ""))
+    behind = {"importance": ("inner", "draws of the prior"), "smc": ("particles", "particles")}
+    key, what = behind.get(str(diagnosis.get("truth")), ("", ""))
+    rows.append(
+        ("ground truth", str(diagnosis.get("truth", NOTHING)), f"{_count(diagnosis.get(key))} {what}" if key else "")
+    )
+    rows.append(("trajectories", _count(diagnosis.get("outer")), ""))
+    rows.append(("likelihood evaluations", _count(diagnosis.get("nle")), ""))
+    return rows
 
 
 def _seconds(record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
@@ -210,12 +254,22 @@ def _nats(value: object) -> str:
     return NOTHING if math.isnan(number) else f"{number:.3f}"
 
 
+def _form(value: object, form: str) -> str:
+    number = _number(value)
+    return format(number, form) if math.isfinite(number) else NOTHING
+
+
 def _count(value: object) -> str:
     number = _number(value)
     return NOTHING if math.isnan(number) else f"{number:,.0f}" if isinstance(value, float) else f"{value:,}"
 
 
 # ---- figures
+
+
+def _base64(path: Path) -> str:
+    """A file for a data URI; nothing if it is not there."""
+    return base64.b64encode(path.read_bytes()).decode("ascii") if path.exists() else ""
 
 
 def _losses(metrics: Sequence[Mapping[str, Json]]) -> list[Picture]:

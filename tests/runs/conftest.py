@@ -1,9 +1,13 @@
 """A small configuration, and Python processes that can be killed."""
 
+import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
+from tiny_runs import CODE, Command, finish, train
 
 from scorebed.runs.config import RunConfig, from_values
 
@@ -40,12 +44,43 @@ def start_python():
     """Start a script in another process; its stdout can be read line by line. Nothing outlives the test."""
     processes = []
 
-    def start(script: str, *arguments: object) -> subprocess.Popen:
+    def start(script: str, *arguments: object, environment: Mapping[str, str] = {}) -> subprocess.Popen:
         command = [sys.executable, "-c", script, *map(str, arguments)]
-        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        processes.append(
+            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+        )
         return processes[-1]
 
     yield start
     for process in processes:
         process.kill()
         process.communicate()
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory) -> Command:
+    """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all of them.
+
+    `first` is Python that the process runs before anything else.
+    """
+    compiled = {
+        "XLA_FLAGS": "--xla_backend_optimization_level=0",
+        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
+
+    def start(arguments: list[str], *, first: str = "") -> subprocess.Popen[str]:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(
+            [sys.executable, "-c", f"{first}\n{CODE}", *arguments], env=os.environ | compiled, **pipes
+        )
+
+    return start
+
+
+@pytest.fixture(scope="module")
+def finished(command, tmp_path_factory) -> Path:
+    """One finished run of two restarts."""
+    path = tmp_path_factory.mktemp("runs") / "whole"
+    finish(command(train("--policies", "2", "--out", path)))
+    return path

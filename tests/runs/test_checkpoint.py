@@ -19,7 +19,7 @@ import pytest
 from scorebed.errors import CheckpointError, DiskFullError, LeafMismatchError, NewerFormatError, ScorebedError
 from scorebed.runs import checkpoint
 from scorebed.runs.checkpoint import LEAVES, MANIFEST, Checkpoints, milestones
-from scorebed.train.fit import fit, start
+from scorebed.train.fit import fit, gradient_of, start
 
 LIKE = {"w": np.zeros(6, "float32"), "step": np.zeros((), "int32")}
 
@@ -371,13 +371,13 @@ def test_a_training_that_stops_and_goes_on_ends_where_one_that_never_stopped_doe
     def fresh():
         return start(jnp.zeros(3), optimiser)
 
-    straight = fit(loss, fresh(), optimiser, steps=12, **options)
+    straight = fit(gradient_of(loss), fresh(), optimiser, steps=12, **options)
 
-    fit(loss, fresh(), optimiser, steps=6, on_step=lambda i: checkpoints.save(i.step, i.state), **options)
+    fit(gradient_of(loss), fresh(), optimiser, steps=6, on_step=lambda i: checkpoints.save(i.step, i.state), **options)
     found = checkpoints.latest(jax.eval_shape(fresh))
     assert found is not None
     assert found.step == 6
-    resumed = fit(loss, found.tree, optimiser, steps=12, **options)
+    resumed = fit(gradient_of(loss), found.tree, optimiser, steps=12, **options)
     for a, b in zip(jax.tree.leaves(straight), jax.tree.leaves(resumed), strict=True):
         assert a.dtype == b.dtype
         assert (a == b).all()

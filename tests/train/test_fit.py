@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Array
 
 from scorebed.errors import InvalidValueError
-from scorebed.train.fit import PATIENCE, NonFiniteError, fit, start
+from scorebed.train.fit import PATIENCE, NonFiniteError, fit, gradient_of, start
 
 TARGET = jnp.asarray([1.0, -2.0, 0.5])
 KEY = jr.key(7)
@@ -45,7 +45,7 @@ def faulty(bad_steps: range, *, value: float = math.nan, where: str = "ridge", k
 
 def run(loss_function, state=None, *, steps: int, key: Array = KEY, **options):
     begin = start(jnp.zeros(3), optimiser()) if state is None else state
-    return fit(loss_function, begin, optimiser(), steps=steps, key=key, **({"block": 10} | options))
+    return fit(gradient_of(loss_function), begin, optimiser(), steps=steps, key=key, **({"block": 10} | options))
 
 
 def same(a, b) -> None:
@@ -143,7 +143,7 @@ def test_five_in_a_row_may_lie_in_two_blocks():
 
 def restarts(loss_function, keys: Array, *, steps: int, **options):
     begin = jax.vmap(lambda p: start(p, optimiser()))(jnp.outer(jnp.arange(len(keys), dtype=jnp.float32), jnp.ones(3)))
-    return fit(loss_function, begin, optimiser(), steps=steps, block=10, decay=0.5, key=keys, **options)
+    return fit(gradient_of(loss_function), begin, optimiser(), steps=steps, block=10, decay=0.5, key=keys, **options)
 
 
 def test_restarts_are_separate_fits():
@@ -179,7 +179,7 @@ def test_a_module_is_trained_under_strict_promotion():
 
     params, rest = eqx.partition(Line(jnp.zeros(()), "line"), eqx.is_inexact_array)
     state = fit(
-        lambda p, key: {"square": (eqx.combine(p, rest).slope - 3 + 0 * jr.normal(key)) ** 2},
+        gradient_of(lambda p, key: {"square": (eqx.combine(p, rest).slope - 3 + 0 * jr.normal(key)) ** 2}),
         start(params, optax.adam(0.1)),
         optax.adam(0.1),
         steps=200,

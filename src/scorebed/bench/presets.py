@@ -73,7 +73,7 @@ def _paper(task: Task) -> Values:
 def _particles(task: Task, *, quick: bool) -> Values:
     """Likelihood particles and short schedules, for two cores."""
     dynamical = isinstance(task, EulerMaruyama)
-    policy_steps = (300 if quick else 1500) if dynamical else (2500 if quick else 12_000)
+    policy_steps = 300 if quick else 1500
     return {
         "policies": 1,
         "score": {
@@ -81,7 +81,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "particles": 8,
             "cloud": 8,
             "width": 128,
-            "steps": (800 if dynamical else 2000) if quick else 8000,
+            "steps": (800 if dynamical else 1500) if quick else 8000,
             "batch": 256,
             "learning_rate": 1e-3,
             "clip": 10.0,
@@ -91,8 +91,9 @@ def _particles(task: Task, *, quick: bool) -> Values:
         "policy_training": {
             "steps": policy_steps,
             "batch": 256,
-            "learning_rate": 5e-4 if dynamical else 3e-4,
+            "learning_rate": 5e-4 if dynamical else 1e-3,
             "schedule": "cosine",
+            "limit": 0.0 if dynamical else 0.01,
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
             "monitor_every": max(25, policy_steps // 12),

@@ -2,17 +2,22 @@
 
 import io
 import logging
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
+    from jaxtyping import PRNGKeyArray
     from matplotlib.figure import Figure
 
     from scorebed.diagnostics import Estimate, GradientError, ScoreError
+    from scorebed.nle import Ledger
+    from scorebed.runs.load import Run
+    from scorebed.scores.truth import Truth
 
 BATCHES = tuple(4**i for i in range(9))
 RIVALS = (15, 255)  # contrastive parameters of the PCE curves
@@ -24,13 +29,19 @@ def diagnose(
     /,
     *,
     outer: Annotated[str, Parameter(help="Number of trajectories, N.")] = "512",
-    inner: Annotated[
-        str, Parameter(help="Draws of the prior behind a ground truth with no closed form, M.")
-    ] = "100000",
+    truth: Annotated[
+        Literal["auto", "importance", "smc"],
+        Parameter(
+            help="The ground truth. auto: the closed form if there is one, importance sampling where draws of the prior are "
+            "enough, tempered SMC elsewhere."
+        ),
+    ] = "auto",
+    inner: Annotated[str, Parameter(help="Draws of the prior for importance sampling, M.")] = "100000",
+    particles: Annotated[str, Parameter(help="Particles for tempered SMC.")] = "2048",
     seed: Annotated[str, Parameter(help="Seed of the draws; those of training are never used again.")] = "0",
     as_json: Json = False,
 ) -> None:
-    """Compare the score of a run with the truth. Writes RUN/diagnosis.json and RUN/diagnosis.png.
+    """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and the report anew.
 
     The bias of the policy gradient is given in units of the true gradient's norm, at the trained or at the untrained policy,
     whichever is larger: at a trained policy the true gradient is close to zero.
@@ -42,40 +53,33 @@ def diagnose(
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
     from scorebed.keys import named
+    from scorebed.nle import Ledger
     from scorebed.policies import make_policy
     from scorebed.policies.random import RandomDesigns
+    from scorebed.report import diagnosis_rows, write_report
     from scorebed.runs.durable import replace_file
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.load import load
-    from scorebed.tasks.closed_form import ClosedForm
 
-    n, m = whole("--outer", outer, 8), whole("--inner", inner, 1)
+    n, m, p = whole("--outer", outer, 8), whole("--inner", inner, 1), whole("--particles", particles, 2)
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    loaded, bars = load(run), Bars()
+    loaded, bars, ledger = load(run), Bars(), Ledger()
     task, score, policy = loaded.task, loaded.score, loaded.policy
-    truth = diagnostics.ground_truth(task, inner=m)
+    against = _ground_truth(loaded, truth, m, p, ledger, key=named(key, "draws"))
     untrained = make_policy(loaded.config.policy, task, key=named(key, "untrained"))
     designs = RandomDesigns(loaded.sampler)
 
     def compare(stage: str, measure: Any, policy: Any, **options: Any) -> Any:
         bars.begin(stage, 0, 0)
         found = measure(
-            task, score, truth, policy, outer=n, on_group=lambda done, total: bars.update(done, "", total),
+            task, score, against.truth, policy, outer=n, on_group=lambda done, total: bars.update(done, "", total),
             key=named(key, stage), **options,
         )  # fmt: skip
         bars.close()
+        ledger.charge(stage, found.nle)
         return found
 
-    exact = isinstance(task, ClosedForm)
-    ess = float("inf")
-    if not exact:
-        sizes = diagnostics.effective_draws(task, policy, inner=m, key=named(key, "draws"))
-        ess = float(np.quantile(sizes, 0.1))
-        if ess < diagnostics.FEW_DRAWS:
-            logging.getLogger("scorebed.diagnose").warning(
-                "The ground truth has %.0f effective draws or fewer on a tenth of the histories: use more --inner.", ess
-            )
-    trained, pce = compare("gradient", diagnostics.gradient_error, policy, pce=RIVALS)
+    trained, pce, _ = compare("gradient", diagnostics.gradient_error, policy, pce=RIVALS)
     start = compare("gradient-untrained", diagnostics.gradient_error, untrained).score
     errors = {
         "sampler": compare("score-sampler", diagnostics.score_error, designs),
@@ -87,15 +91,16 @@ def diagnose(
         for name, each in (("sampler", designs), ("policy", policy))
     }
     bias = diagnostics.relative_bias(trained, start)
-    words = diagnostics.verdict(bias, reach, ess=ess)
+    words = diagnostics.verdict(bias, reach, ess=against.ess)
 
     result = {
         "run": str(run),
         "task": loaded.config.task,
-        "truth": "exact" if exact else "importance",
+        "truth": against.name,
         "outer": trained.outer,
-        "inner": None if exact else m,
-        "effective_draws": None if exact else ess,
+        "inner": m if against.name == "importance" else None,
+        "particles": p if against.name == "smc" else None,
+        "effective_draws": against.ess,
         "verdict": words,
         "relative_bias": bias.value,
         "relative_bias_upper": bias.upper,
@@ -108,6 +113,8 @@ def diagnose(
             name: {label: float(np.quantile(numbers, q, method="lower")) for label, q in QUANTILES.items()}
             for name, numbers in conditions.items()
         },
+        "nle": ledger.spent,
+        "nle_stages": ledger.totals,
     }
     curves = {"score": trained} | {f"PCE, M = {count}": error for count, error in pce.items()}
     picture = io.BytesIO()
@@ -115,25 +122,48 @@ def diagnose(
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
+    write_report(run)
     if as_json:
         print_json(result)
         return
-    rows = [
-        ["gradient bias / gradient norm", f"{bias.value:.2%}", f"at most {bias.upper:.2%}"],
-        ["batch size at which bias outweighs noise", f"{trained.crossover:.3g}", ""],
-    ]
-    for where, error in errors.items():
-        for part, estimate in (("y", error.y), ("ξ", error.xi)):
-            rows.append(
-                [f"relative score error, {part}-part, {where} designs", f"{estimate.value:.3g}", f"± {estimate.se:.1g}"]
-            )
-    rows.append(
-        ["designs outside of the sampler's reach", f"{reach.share:.1%}", f"worst step {reach.outside.max():.0%}"]
-    )
-    for where, numbers in conditions.items():
-        rows.append([f"median condition number of ∂y/∂ξ, {where} designs", f"{np.median(numbers):.3g}", ""])
-    print_table({"": LEFT, "value": RIGHT, " ": LEFT}, rows)
+    print_table({"": LEFT, "value": RIGHT, " ": LEFT}, diagnosis_rows(result))
     print_text(words)
+
+
+class _Against(NamedTuple):
+    """The ground truth, its name, and its effective draws on the worse histories: infinite where that is no worry."""
+
+    truth: "Truth"
+    name: str
+    ess: float
+
+
+def _ground_truth(
+    run: "Run", wanted: str, inner: int, particles: int, ledger: "Ledger", *, key: "PRNGKeyArray"
+) -> _Against:
+    """The truth that was asked for, or for `auto` the cheapest that can be believed."""
+    import numpy as np
+
+    from scorebed.diagnostics import FEW_DRAWS, effective_draws
+    from scorebed.scores.truth import ExactTruth, ImportanceTruth, SMCTruth
+    from scorebed.tasks.closed_form import ClosedForm
+
+    logger = logging.getLogger("scorebed.diagnose")
+    tempered = _Against(SMCTruth(run.task, particles), "smc", math.inf)
+    if wanted == "auto" and isinstance(run.task, ClosedForm):
+        return _Against(ExactTruth(run.task), "exact", math.inf)
+    if wanted == "smc":
+        return tempered
+    sizes = effective_draws(run.task, run.policy, inner=inner, key=key)
+    ledger.charge("effective-draws", len(sizes) * inner * run.task.horizon)
+    ess = float(np.quantile(sizes, 0.1))
+    few = f"{inner:,} draws of the prior are {ess:.0f} effective ones or fewer on a tenth of the histories"
+    if ess >= FEW_DRAWS or wanted == "importance":
+        if ess < FEW_DRAWS:
+            logger.warning("%s: use --truth smc, or more --inner.", few)
+        return _Against(ImportanceTruth(run.task, inner), "importance", ess)
+    logger.info("%s: the ground truth is tempered SMC with %s particles.", few, f"{particles:,}")
+    return tempered
 
 
 def _gradient(error: "GradientError") -> dict[str, Any]:
@@ -159,16 +189,15 @@ def _draw(
     import numpy as np
     from matplotlib.figure import Figure
 
-    from scorebed.draw import LINES
+    from scorebed.draw import LINES, SOFT
 
-    figure = Figure(figsize=(9, 6.5), layout="constrained")
+    figure = Figure(figsize=(11, 6.5), layout="constrained")
     (mse, relative), (reach, condition) = figure.subplots(2, 2)
     for colour, (name, error) in zip(LINES, curves.items(), strict=False):
         mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
         if error.squared_bias.value > 0:
             mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
     mse.set(xlabel="batch size N", ylabel="squared error of the gradient", title="‖B‖² + V/N (dotted: ‖B‖²)")
-    mse.legend(frameon=False, fontsize=8)
 
     for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
         parts: list[Estimate] = [found.y, found.xi]
@@ -176,18 +205,21 @@ def _draw(
         relative.bar(places, [e.value for e in parts], 0.32, yerr=[e.se for e in parts], color=colour, label=name)
     relative.set_xticks([0, 1], ["y-part", "ξ-part"])
     relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")
-    relative.legend(frameon=False, fontsize=8)
 
     reach.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
     reach.set(xlabel="step", ylabel="designs out of reach [%]", ylim=(0, 100), title="coverage of the policy's designs")
+    if not outside.any():
+        reach.text(0.5, 0.5, "none", transform=reach.transAxes, ha="center", color=SOFT)
 
     logs = {name: np.log10(numbers[np.isfinite(numbers)]) for name, numbers in conditions.items()}
-    top = max([1.0, *(float(x.max()) for x in logs.values() if x.size)])
+    everything = np.concatenate([*logs.values(), [0.0, 1.0]])  # from 1, a perfect condition, to 10 at least
+    bins = np.linspace(everything.min(), everything.max(), 41)
     for colour, (name, x) in zip(LINES, logs.items(), strict=False):
-        condition.hist(x, bins=np.linspace(0, top, 30), color=colour, alpha=0.6, label=name)
+        condition.hist(x, bins=bins, color=colour, alpha=0.6, label=name)
     condition.set(xlabel="log₁₀ condition number of ∂y/∂ξ", ylabel="trajectories", title="Jacobian conditioning")
-    condition.legend(frameon=False, fontsize=8)
     for ax in (mse, relative, reach, condition):
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(9)
+        if ax is not reach:  # beside the axes, where nothing can be under it
+            ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure

@@ -10,7 +10,7 @@ from scorebed.cli._output import Json
 if TYPE_CHECKING:
     from scorebed.runs.folder import RunFolder
 
-TRAINED = ("score",)
+TRAINED = ("score", "jointscore")
 
 
 def train(
@@ -18,7 +18,9 @@ def train(
     /,
     *,
     preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
-    method: Annotated[str, Parameter(help="The gradient estimator: score.")] = "score",
+    method: Annotated[
+        str, Parameter(help="score, or jointscore: the score goes on learning on the policy's own designs.")
+    ] = "score",
     policy: Annotated[
         str | None, Parameter(help="dad, gru, attention or static; the paper's for the task if left out.")
     ] = None,

@@ -2,11 +2,17 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
+import jax
+import numpy as np
 from jaxtyping import PRNGKeyArray, PyTree
+from numpyro.distributions import Distribution
+from numpyro.distributions.constraints import Constraint
+from numpyro.distributions.transforms import Transform
 
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
@@ -21,10 +27,37 @@ from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
 
+# The score that method `jointscore` made for the best policy of a repeat.
+JOINT_SCORE = "joint-score-{}.safetensors"
+
 
 def fingerprint(task: Task) -> str:
-    """A short hash of everything that makes a task: class, sizes, prior, horizon."""
-    return hashlib.sha256(eqx.tree_pformat(task, width=200, short_arrays=False).encode()).hexdigest()[:16]
+    """A short hash of everything that makes a task: class, sizes, prior, horizon; the same in every process."""
+    return hashlib.sha256("\n".join(_words(task)).encode()).hexdigest()[:16]
+
+
+def _words(part: Any) -> Iterator[str]:
+    """What something is made of. Not its `repr`, which may hold an address in memory, nor its leaves, which numpyro gives in the
+    order of a set."""
+    if dataclasses.is_dataclass(part):
+        names = [field.name for field in dataclasses.fields(part)]
+    elif isinstance(part, Distribution):
+        names = sorted({*part.gather_pytree_data_fields(), *part.gather_pytree_aux_fields()} - {"_validate_args"})
+    elif isinstance(part, Transform | Constraint):
+        names = sorted(vars(part))
+    elif isinstance(part, tuple | list):
+        yield from (word for each in part for word in _words(each))
+        return
+    elif isinstance(part, float | int | np.ndarray | np.number | jax.Array):
+        yield repr((np.shape(part), np.asarray(part).tolist()))
+        return
+    else:
+        yield getattr(part, "__qualname__", repr(part))
+        return
+    yield type(part).__qualname__
+    for name in names:
+        yield name
+        yield from _words(getattr(part, name, None))
 
 
 def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:

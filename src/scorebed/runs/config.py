@@ -136,6 +136,8 @@ class ScoreConfig:
     """Weight of the penalty on the score's mean given the designs; 0 for none."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+    joint_rate: Positive = 3e-4
+    """Peak learning rate of a score that goes on learning beside its policy; for the method 'jointscore'."""
     seeds: Count = 1
     """Number of score networks, trained from different seeds; policies are split among them."""
 
@@ -164,6 +166,8 @@ class PolicyConfig:
     """Adam's decay of the gradient's square."""
     clip: Positive = 1.0
     """Largest norm of a gradient; longer ones are shortened to it."""
+    limit: NonNegative = 0.0
+    """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the unbiased mean."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
     keep: Annotated[Literal["best", "last"], _choice("best", "last")] = "best"

@@ -10,7 +10,7 @@ from scorebed.errors import InvalidValueError
 from scorebed.keys import named
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import fresh_score, load_policy, load_score
+from scorebed.runs.artifacts import JOINT_SCORE, fresh_score, load_policy, load_score
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.samplers.base import DesignSampler
@@ -33,7 +33,7 @@ class Run(eqx.Module):
 
 
 def load(path: Path | str) -> Run:
-    """Read a finished run. The policy is that of the first repeat."""
+    """Read a finished run. The policy is that of the first repeat; the score is the one that trained it last."""
     folder = RunFolder.open(Path(path))
     config = folder.config()
     if not (folder.path / "record.json").exists():
@@ -46,7 +46,8 @@ def load(path: Path | str) -> Run:
     task = make_task(config.task)
     sampler = paper_sampler(task)
     like = fresh_score(config.score, task, sampler, key=named(jr.key(config.seed), "score", 0))
-    score = load_score(folder.path / "score-0.safetensors", like, task)
+    joint = folder.path / JOINT_SCORE.format(0)
+    score = load_score(joint if joint.exists() else folder.path / "score-0.safetensors", like, task)
     policy = load_policy(folder.path / "policy-0.safetensors", make_policy(config.policy, task, key=jr.key(0)), task)
     record: dict[str, Any] = folder.read_json("record.json")  # type: ignore[assignment]
     return Run(folder.path, config, task, sampler, score, policy, record)

@@ -1,11 +1,15 @@
 """A training run on disk: score → policies → choice → bounds, each stage a resting place.
 
+With the method `jointscore` the score goes on learning beside every policy, from where stage 1 left it.
+
 Every stage has its own key, checkpoints and final file, so that a run that was stopped anywhere goes on there: a stage whose file
 exists is loaded, one with checkpoints continues, one with neither starts. Keys follow names and step numbers, so the result does
 not depend on how often a run was stopped.
 """
 
+import dataclasses
 import time
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -22,10 +26,10 @@ from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.runs.artifacts import fingerprint, fresh_score, load_policy, load_score
+from scorebed.runs.artifacts import JOINT_SCORE, fingerprint, fresh_score, load_policy, load_score
 from scorebed.runs.config import PolicyConfig, RunConfig, ScoreConfig
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Keeper, Progress
+from scorebed.runs.keeper import Keeper, Monitor, Progress
 from scorebed.runs.leaves import save_leaves
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.bounded import UniformBox
@@ -36,11 +40,13 @@ from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box
 from scorebed.train.fit import StepInfo, start
-from scorebed.train.policy import policy_optimiser, train_policies
+from scorebed.train.joint import Pair, joint_optimiser, pairs, start_jointly, train_jointly
+from scorebed.train.policy import fresh_policies, group_size, member, policy_optimiser, train_policies
 from scorebed.train.score import PILOT, Weights, automatic_weights, score_optimiser, train_score
 
 MONITOR_OUTER = 128
-STATIC_SHARE = 0.25
+# The static reference: designs themselves are its parameters, of order one, so it takes larger steps than a network.
+STATIC_STEPS, STATIC_RATE = 300, 0.03
 BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "ceiling", "saturated")
 
 
@@ -73,6 +79,8 @@ class Execution:
         if not self.config.score_run:
             steps = config.steps * config.batch * (self.task.horizon + score.nle)
             self.ledger.charge(stage, PILOT * self.task.horizon + steps)
+        elif self.config.method == "jointscore" and index == 0:
+            self.ledger.charge("weights", PILOT * self.task.horizon)
         path = self.folder.path / f"{stage}.safetensors"
         if path.exists():
             return load_score(path, score, self.task)
@@ -110,34 +118,40 @@ class Execution:
         counts = [config.policies // len(scores) + (s < config.policies % len(scores)) for s in range(len(scores))]
         path = self.folder.path / f"policy-{repeat}.safetensors"
         for index, (score, count) in enumerate(zip(scores, counts, strict=True)):
-            cost = count * config.policy_training.steps * config.policy_training.batch * (self.task.horizon + score.nle)
-            self.ledger.charge(f"policy-{repeat}-{index}", cost)
+            self.ledger.charge(f"policy-{repeat}-{index}", count * self.cost(score))
         template = make_policy(config.policy, self.task, key=jr.key(0))
         if path.exists():
             return load_policy(path, template, self.task)
+        train = self.jointly if config.method == "jointscore" else self.policies
         groups = [
-            self.policies(f"policy-{repeat}-{index}", config.policy, score, count, config.policy_training.steps)
+            train(f"policy-{repeat}-{index}", config.policy, score, count, config.policy_training)
             for index, (score, count) in enumerate(zip(scores, counts, strict=True))
             if count
         ]
         candidates = [member(group, i) for group in groups for i in range(group_size(group))]
         best = candidates[0] if len(candidates) == 1 else self._best(repeat, candidates)
-        save_leaves(path, eqx.filter(best, eqx.is_array), {"task": fingerprint(self.task), "policy": config.policy})
-        return best
+        made_for = {"task": fingerprint(self.task), "policy": config.policy}
+        if isinstance(best, Pair):
+            name = JOINT_SCORE.format(repeat)
+            marks = made_for | {"kind": config.score.kind, "specialised": "to the policy it was trained with"}
+            save_leaves(self.folder.path / name, eqx.filter(best.score, eqx.is_array), marks)
+        chosen: Policy = best.policy if isinstance(best, Pair) else best
+        save_leaves(path, eqx.filter(chosen, eqx.is_array), made_for)
+        return chosen
 
-    def policies(self, stage: str, name: str, score: Score, count: int, steps: int) -> Policy:
+    def cost(self, score: Score) -> int:
+        """NLE of training one policy: its own trajectories, and with `jointscore` those its score learns from."""
+        training = self.config.policy_training
+        batch = training.batch + (self.config.score.batch if self.config.method == "jointscore" else 0)
+        return training.steps * batch * (self.task.horizon + score.nle)
+
+    def policies(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Policy:
         """`count` policies of one architecture, trained at once with one score."""
-        config, key = self.config.policy_training, named(self.key, stage)
-        fresh = eqx.filter_vmap(lambda k: make_policy(name, self.task, key=k))(jr.split(named(key, "init"), count))
-        optimiser = policy_optimiser(_schedule(config, steps), clip=config.clip, beta1=config.beta1, beta2=config.beta2)
+        steps, key = config.steps, named(self.key, stage)
+        fresh = fresh_policies(name, self.task, count, key=named(key, "init"))
+        optimiser = _policy_optimiser(config)
         template = jax.vmap(lambda p: start(p, optimiser))(eqx.filter(fresh, eqx.is_inexact_array))
-
-        def monitor(info: StepInfo) -> list[float]:
-            if info.step % config.monitor_every and info.step < steps:
-                return []
-            policies = eqx.combine(info.state.average, fresh)
-            return [self._small_bound(member(policies, i), config.monitor_inner) for i in range(count)]
-
+        monitor = self._monitor(config, lambda average: eqx.combine(average, fresh))
         with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:
             last = train_policies(
                 self.task,
@@ -147,6 +161,7 @@ class Execution:
                 batch=config.batch,
                 optimiser=optimiser,
                 decay=config.ema,
+                limit=config.limit,
                 block=min(_block(steps), config.monitor_every),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
@@ -154,11 +169,52 @@ class Execution:
             )
         return last if config.keep == "last" else eqx.combine(keeper.kept.best, last)
 
-    def _best(self, repeat: int, candidates: list[Policy]) -> Policy:
+    def jointly(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Pair:
+        """`count` policies of one architecture, each trained together with its own copy of the score."""
+        steps, key = config.steps, named(self.key, stage)
+        fresh = pairs(score, fresh_policies(name, self.task, count, key=named(key, "init")))
+        of_score = score_optimiser(
+            steps=steps, learning_rate=self.config.score.joint_rate, clip=self.config.score.clip, floor_rate=0.0
+        )
+        optimiser = joint_optimiser(of_score, _policy_optimiser(config))
+        template = start_jointly(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
+        monitor = self._monitor(config, lambda average: eqx.combine(average.policy, fresh.policy))
+        weights = _weights(self.config.score, self.task, self.sampler, key=named(self.key, "score", 0, "weights"))
+        with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:
+            last = train_jointly(
+                self.task,
+                fresh,
+                self.sampler,
+                steps=steps,
+                batch=Pair(self.config.score.batch, config.batch),
+                optimiser=optimiser,
+                weights=weights,
+                decay=config.ema,
+                limit=config.limit,
+                block=min(_block(steps), config.monitor_every),
+                state=keeper.kept.state,
+                on_step=keeper.on_step,
+                key=named(key, "train"),
+            )
+        return last if config.keep == "last" else eqx.combine(keeper.kept.best, last)
+
+    def _monitor(self, config: PolicyConfig, policies: Callable[[Any], Policy]) -> Monitor:
+        """A small lower bound of every restart at every `monitor_every` steps and at the last."""
+
+        def monitor(info: StepInfo) -> list[float]:
+            if info.step % config.monitor_every and info.step < config.steps:
+                return []
+            batch = policies(info.state.average)
+            return [self._small_bound(member(batch, i), config.monitor_inner) for i in range(group_size(batch))]
+
+        return monitor
+
+    def _best(self, repeat: int, candidates: list[Any]) -> Any:
         sizes = self.config.evaluation
         self.progress.begin(f"choose-{repeat}", len(candidates), 0)
         lower = []
-        for i, policy in enumerate(candidates):
+        for i, candidate in enumerate(candidates):
+            policy = candidate.policy if isinstance(candidate, Pair) else candidate
             found = self._bound(f"choose-{repeat}-{i}", policy, sizes.select_outer, sizes.select_inner)
             lower.append(found.lower)
             self.progress.update(i + 1, f"best {max(lower):.2f} nats")
@@ -197,8 +253,7 @@ class Execution:
         if path.exists():
             best = load_policy(path, template, self.task)
         else:
-            steps = max(1, round(STATIC_SHARE * self.config.policy_training.steps))
-            best = member(self.policies("static", "static", score, 1, steps), 0)
+            best = member(self.policies("static", "static", score, 1, _static(self.config.policy_training)), 0)
             save_leaves(path, eqx.filter(best, eqx.is_array), {"task": fingerprint(self.task), "policy": "static"})
         return {
             "random": self.bounds("bounds-random", RandomDesigns(sampler)) | {"designs": words},
@@ -249,16 +304,6 @@ def reference_sampler(task: Task) -> tuple[DesignSampler, str]:
     return IsotropicGaussian(task.horizon, task.designs), "independent Gaussian designs, one design unit wide"
 
 
-def member(batch: Policy, index: int) -> Policy:
-    """Policy number `index` of a batch."""
-    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, batch)
-
-
-def group_size(batch: Policy) -> int:
-    """How many policies a batch holds."""
-    return int(jax.tree.leaves(eqx.filter(batch, eqx.is_array))[0].shape[0])
-
-
 def _weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Weights:
     own = 1.0 if config.weights == "own" else 0.0
     if config.lambda_y == "auto":
@@ -266,9 +311,19 @@ def _weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PR
     return Weights(jnp.asarray(config.lambda_y), jnp.ones(()), own)
 
 
-def _schedule(config: PolicyConfig, steps: int) -> optax.Schedule | float:
+def _static(config: PolicyConfig) -> PolicyConfig:
+    return dataclasses.replace(
+        config, steps=min(STATIC_STEPS, config.steps), learning_rate=STATIC_RATE, schedule="cosine", limit=0.0
+    )
+
+
+def _policy_optimiser(config: PolicyConfig) -> optax.GradientTransformation:
+    return policy_optimiser(_schedule(config), clip=config.clip, beta1=config.beta1, beta2=config.beta2)
+
+
+def _schedule(config: PolicyConfig) -> optax.Schedule | float:
     if config.schedule == "cosine":
-        return optax.cosine_decay_schedule(config.learning_rate, steps, config.final_rate / config.learning_rate)
+        return optax.cosine_decay_schedule(config.learning_rate, config.steps, config.final_rate / config.learning_rate)
     if config.schedule == "exponential":
         return optax.exponential_decay(config.learning_rate, config.decay_every, config.decay_rate)
     return config.learning_rate

@@ -165,6 +165,9 @@ class Floored(dist.Distribution):
     −∞ below, and that of `base` above.
     """
 
+    pytree_data_fields = ("base",)
+    pytree_aux_fields = ("floor",)
+
     def __init__(self, base: dist.Distribution, floor: float):
         self.base, self.floor = base, floor
         super().__init__(batch_shape=base.batch_shape, event_shape=())
@@ -176,16 +179,6 @@ class Floored(dist.Distribution):
         above = self.base.log_prob(jnp.maximum(value, self.floor))
         atom = jnp.log(self.base.cdf(jnp.full_like(value, self.floor)))
         return jnp.where(value > self.floor, above, jnp.where(value == self.floor, atom, -jnp.inf))
-
-    def tree_flatten(self) -> tuple[tuple[dist.Distribution], float]:
-        return (self.base,), self.floor
-
-    @classmethod
-    def tree_unflatten(cls, aux: float, children: tuple[dist.Distribution]) -> "Floored":
-        floored = object.__new__(cls)
-        floored.base, floored.floor = children[0], aux
-        dist.Distribution.__init__(floored, batch_shape=children[0].batch_shape, event_shape=())
-        return floored
 
 
 @latent_map.register

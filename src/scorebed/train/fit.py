@@ -1,4 +1,4 @@
-"""The one training loop. Data are endless, so a loss is a function of a key: `loss(params, key)`.
+"""The one training loop. Data are endless, so a loss is a function of a key, `loss(params, key)`, and so is its gradient.
 
 The key of step n is `fold_in(root, n)`: a run that stops anywhere and goes on from its state gives the same parameters as one
 that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it.
@@ -21,6 +21,8 @@ PATIENCE = 5
 # A loss by its named terms; what is minimised is their sum.
 Terms: TypeAlias = dict[str, Scalar]
 Loss: TypeAlias = Callable[[Any, PRNGKeyArray], Terms]
+# Its terms and the direction of a step, from the parameters and a key: mostly `gradient_of(loss)`.
+Gradient: TypeAlias = Callable[[Any, PRNGKeyArray], tuple[Terms, Any]]
 
 
 class FitState(eqx.Module):
@@ -54,13 +56,27 @@ class NonFiniteError(ScorebedError):
         )
 
 
+def gradient_of(loss: Loss) -> Gradient:
+    """The terms of a loss, and the gradient of their sum."""
+
+    def gradient(params: PyTree, key: PRNGKeyArray) -> tuple[Terms, PyTree]:
+        def total(params: PyTree) -> tuple[Scalar, Terms]:
+            terms = loss(params, key)
+            return jnp.stack(list(terms.values())).sum(), terms
+
+        grad, terms = jax.grad(total, has_aux=True)(params)
+        return terms, grad
+
+    return gradient
+
+
 def start(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
     """The state before the first step. `params` holds inexact arrays only (`eqx.partition`)."""
     return FitState(params, params, optimiser.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
 def fit(
-    loss: Loss,
+    gradient: Gradient,
     state: FitState,
     optimiser: optax.GradientTransformation,
     *,
@@ -70,7 +86,7 @@ def fit(
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     key: Key[Array, "*restarts"],
 ) -> FitState:
-    """Minimise `loss` up to step number `steps`, from wherever `state` stands.
+    """Step down `gradient` up to step number `steps`, from wherever `state` stands.
 
     `decay` is that of the exponential moving average of the parameters, `state.average` (0 follows them). A step whose loss or
     gradient is not finite is skipped; after five in a row nothing moves any more and `NonFiniteError` names the term. `on_step`
@@ -83,13 +99,13 @@ def fit(
         block >= 1, "the steps of a block", got=block, expected="a whole number from 1", fix="leave it out for 100."
     )
 
-    def total(params: PyTree, key: PRNGKeyArray) -> tuple[Scalar, Terms]:
-        terms = loss(params, key)
-        return jnp.stack(list(terms.values())).sum(), terms
-
     def one(state: FitState, key: PRNGKeyArray, n: Array) -> tuple[FitState, Terms]:
-        (value, terms), grad = jax.value_and_grad(total, has_aux=True)(state.params, jax.random.fold_in(key, n))
-        good = jnp.isfinite(value) & jnp.isfinite(optax.tree.norm(grad)) & (state.skipped < PATIENCE)
+        terms, grad = gradient(state.params, jax.random.fold_in(key, n))
+        good = (
+            jnp.isfinite(jnp.stack(list(terms.values()))).all()
+            & jnp.isfinite(optax.tree.norm(grad))
+            & (state.skipped < PATIENCE)
+        )
         # optax mixes its integer step count with floats, which a user's strict promotion would refuse.
         with jax.numpy_dtype_promotion("standard"):
             update, memory = optimiser.update(grad, state.optimiser, state.params)
@@ -112,7 +128,7 @@ def fit(
             state, new = step(state, key, first + i)
             return state, {name: terms[name].at[i].set(new[name]) for name in terms}, skipped.at[i].set(state.skipped)
 
-        shapes = jax.eval_shape(loss if key.ndim == 0 else jax.vmap(loss), state.params, key)
+        shapes, _ = jax.eval_shape(gradient if key.ndim == 0 else jax.vmap(gradient), state.params, key)
         terms = {name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()}
         skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
         return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))

@@ -4,7 +4,7 @@ Adam with a linear warm-up and a cosine decay, clipping by the global norm, and 
 """
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -15,14 +15,17 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from scorebed.keys import named
 from scorebed.losses import bias_penalty, conditional_score, marginal_score_matching
+from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import Trajectory, observe, simulate
 from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.paper import paper_sampler
+from scorebed.scores import make_score
 from scorebed.scores.base import Score
-from scorebed.tasks.base import Task
-from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit, start
+from scorebed.scores.standardise import standardiser
+from scorebed.tasks.base import IID, Markov, Task
+from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit, gradient_of, start
 
-AnyScore = TypeVar("AnyScore", bound=Score)
 PILOT = 1024
 
 
@@ -34,6 +37,7 @@ class Weights(eqx.Module):
     own: float = eqx.field(static=True)
 
 
+@eqx.filter_jit
 def automatic_weights(task: Task, sampler: DesignSampler, *, own: float = 1.0, key: PRNGKeyArray) -> Weights:
     """Both parts of order one: over the median squared conditional score of a pilot of 1,024 experiments. 1,024·T NLE."""
     runs = jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(jr.split(key, PILOT))
@@ -53,16 +57,32 @@ def score_optimiser(
 
 
 def score_loss(
-    static: PyTree, task: Task, sampler: DesignSampler, weights: Weights, *, batch: int, penalty: float = 0.0
+    static: PyTree,
+    task: Task,
+    sampler: DesignSampler,
+    weights: Weights,
+    *,
+    batch: int,
+    penalty: float = 0.0,
+    policy: Policy | None = None,
 ) -> Loss:
-    """Marginal score matching on `batch` experiments of the sampler; with `penalty` > 0 the U-statistic of its bias is added,
-    from four outcomes each of an eighth as many designs. batch·T NLE a step, and those of the score."""
-    policy = RandomDesigns(sampler)
+    """Marginal score matching on `batch` experiments of the sampler, half of them of a `policy` where one is given. batch·T NLE a
+    step, and those of the score.
+
+    With `penalty` > 0 the U-statistic of the score's bias is added, from four outcomes each of an eighth as many designs; those
+    are always the sampler's, since they must be drawn before the data.
+    """
+    sources: list[tuple[Policy, int]] = [(RandomDesigns(sampler), batch if policy is None else batch - batch // 2)]
+    sources += [] if policy is None else [(policy, batch // 2)]
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         score = eqx.combine(params, static)
-        runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "runs"), batch))
-        terms = matching_terms(score, task, runs, weights)
+        parts = [
+            jax.vmap(lambda k, source=source: simulate(task, source, key=k))(jr.split(named(key, "runs", i), count))
+            for i, (source, count) in enumerate(sources)
+            if count
+        ]
+        terms = matching_terms(score, task, jax.tree.map(lambda *x: jnp.concatenate(x), *parts), weights)
         if penalty:
             biases = jax.vmap(lambda k: _bias(score, task, sampler, weights, key=k))(
                 jr.split(named(key, "bias"), max(1, batch // 8))
@@ -94,10 +114,19 @@ def _bias(score: Score, task: Task, sampler: DesignSampler, weights: Weights, *,
     return weights.y.mean() * parts.y + weights.xi.mean() * parts.xi
 
 
+def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+    """Untrained likelihood particles of the usual sizes; the small transformer where a task depends on its whole history."""
+    kind = "particles" if isinstance(task, IID | Markov) else "transformer-direct"
+    sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4}
+    return make_score(
+        kind, task, standardiser(task, sampler, key=named(key, "standardise")), sizes, key=named(key, "init")
+    )
+
+
 def train_score(
     task: Task,
-    score: AnyScore,
-    sampler: DesignSampler,
+    score: Score | None = None,
+    sampler: DesignSampler | None = None,
     *,
     steps: int,
     batch: int = 256,
@@ -110,16 +139,27 @@ def train_score(
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     state: FitState | None = None,
     key: PRNGKeyArray,
-) -> AnyScore:
+) -> Score:
     """The score after `steps` steps (the moving average of its parameters); `state` goes on from an earlier one.
 
-    Without an optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10.
+    Without a score: `default_score`. Without a sampler: the paper's for the task. Without an optimiser: the paper's schedule around
+    `learning_rate`, with gradients clipped at 10.
     """
+    sampler = sampler or paper_sampler(task)
+    score = score or default_score(task, sampler, key=named(key, "score"))
     weights = weights or automatic_weights(task, sampler, key=named(key, "weights"))
     params, static = eqx.partition(score, eqx.is_inexact_array)
     optimiser = optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0)
     loss = score_loss(static, task, sampler, weights, batch=batch, penalty=penalty)
     state = state or start(params, optimiser)
-    state = fit(loss, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=named(key, "steps"))
-    trained: AnyScore = eqx.combine(state.average, static)
-    return trained
+    state = fit(
+        gradient_of(loss),
+        state,
+        optimiser,
+        steps=steps,
+        block=block,
+        decay=decay,
+        on_step=on_step,
+        key=named(key, "steps"),
+    )
+    return eqx.combine(state.average, static)

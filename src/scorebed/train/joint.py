@@ -1,0 +1,100 @@
+"""`jointscore`: a score and the policy it serves, trained in one loop.
+
+Half of the experiments that the score learns from are the policy's own, so that it is accurate where the policy goes; marginal
+score matching allows it, since a policy sees θ only through the data. The price is that the score belongs to that policy: it is
+marked as specialised where it is saved, and every policy pays for its own.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import PRNGKeyArray, PyTree
+
+from scorebed.estimators.score import check_additive_noise
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.samplers.base import DesignSampler
+from scorebed.scores.base import Score
+from scorebed.tasks.base import Task
+from scorebed.train.fit import FitState, Gradient, StepInfo, Terms, fit, gradient_of, start
+from scorebed.train.policy import policy_gradient
+from scorebed.train.score import Weights, score_loss
+
+
+class Pair(eqx.Module):
+    """A score and its policy, or what belongs to them: parameters, gradients, labels."""
+
+    score: Any
+    policy: Any
+
+
+def pairs(score: Score, policies: Policy) -> Pair:
+    """A batch of policies, each with a copy of the score to start from."""
+    count = jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0].shape[0]
+    params, rest = eqx.partition(score, eqx.is_inexact_array)
+    copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), params)
+    return Pair(eqx.combine(copies, rest), policies)
+
+
+def joint_optimiser(
+    score: optax.GradientTransformation, policy: optax.GradientTransformation
+) -> optax.GradientTransformation:
+    """One optimiser for both, each with its own schedule and clipping."""
+    return optax.partition({"score": score, "policy": policy}, Pair("score", "policy"))
+
+
+def joint_gradient(
+    static: Pair, task: Task, sampler: DesignSampler, weights: Weights, *, batch: Pair, limit: float = 0.0
+) -> Gradient:
+    """The gradient of each with the other held fixed."""
+
+    def gradient(params: Pair, key: PRNGKeyArray) -> tuple[Terms, Pair]:
+        score, policy = eqx.combine(params.score, static.score), eqx.combine(params.policy, static.policy)
+        matching = score_loss(static.score, task, sampler, weights, batch=batch.score, policy=policy)
+        terms_score, of_score = gradient_of(matching)(params.score, named(key, "score"))
+        ascent = policy_gradient(static.policy, task, score, batch=batch.policy, limit=limit)
+        terms_policy, of_policy = ascent(params.policy, named(key, "policy"))
+        return terms_score | terms_policy, Pair(of_score, of_policy)
+
+    return gradient
+
+
+def train_jointly(
+    task: Task,
+    both: Pair,
+    sampler: DesignSampler,
+    *,
+    steps: int,
+    batch: Pair,
+    optimiser: optax.GradientTransformation,
+    weights: Weights,
+    decay: float = 0.0,
+    limit: float = 0.0,
+    block: int = 100,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    state: FitState | None = None,
+    key: PRNGKeyArray,
+) -> Pair:
+    """A batch of scores and policies (`pairs`), each pair trained on its own and all at once.
+
+    A step costs batch.score + batch.policy trajectories of T NLE a pair, and those of the score on each.
+    """
+    check_additive_noise(task, key=named(key, "check"))
+    params, static = eqx.partition(both, eqx.is_inexact_array)
+    count = jax.tree.leaves(params)[0].shape[0]
+    state = state or start_jointly(params, optimiser)
+    gradient = joint_gradient(static, task, sampler, weights, batch=batch, limit=limit)
+    keys = jr.split(named(key, "steps"), count)
+    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
+    trained: Pair = eqx.combine(state.average, static)
+    return trained
+
+
+def start_jointly(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
+    """The state before the first step, of every pair."""
+    return jax.vmap(lambda p: start(p, optimiser))(params)

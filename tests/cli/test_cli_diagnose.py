@@ -1,0 +1,242 @@
+"""`scorebed diagnose`: its verdict follows the score on disk, its files hold what it answers, and bad input is one line."""
+
+import json
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import pytest
+from jaxtyping import Array, Float
+
+import scorebed.scores
+import scorebed.tasks
+from scorebed.cli._app import run as main
+from scorebed.cli.diagnose import _ground_truth
+from scorebed.nle import Ledger
+from scorebed.policies import make_policy
+from scorebed.runs.artifacts import fingerprint, fresh_score
+from scorebed.runs.config import from_values, to_toml
+from scorebed.runs.leaves import save_leaves
+from scorebed.runs.load import load
+from scorebed.samplers.paper import paper_sampler
+from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.exact import ExactScore
+from scorebed.scores.truth import ImportanceTruth, SMCTruth
+from scorebed.tasks import make_task
+from scorebed.tasks.pendulum import Pendulum
+
+SMALL = ["--outer", "256", "--json"]
+FILES = {"config.toml", "policy-0.safetensors", "record.json", "score-0.safetensors"}
+
+
+class Scaled(Score):
+    """The exact score times a factor, which is all that its file holds."""
+
+    factor: Float[Array, ""]
+    exact: ExactScore
+
+    def __call__(self, ys, xis):
+        s = self.exact(ys, xis)
+        return ScoreValue(self.factor * s.y, self.factor * s.xi)
+
+    @property
+    def nle(self):
+        return 0
+
+
+class Shrunk(Score):
+    """A guess, at a price of seven: outcomes are pulled to zero."""
+
+    factor: Float[Array, ""]
+
+    def __call__(self, ys, xis):
+        return ScoreValue(-self.factor * ys, jnp.zeros_like(xis))
+
+    @property
+    def nle(self):
+        return 7
+
+
+@pytest.fixture
+def short_pendulum(monkeypatch):
+    """Three steps of a task without a closed form, and a score that compiles at once."""
+    monkeypatch.setitem(scorebed.tasks.TASKS, "pendulum", lambda: Pendulum(horizon=3))
+    monkeypatch.setitem(scorebed.scores.SCORES, "particles", lambda *_, **__: Shrunk(jnp.ones(())))
+
+
+@pytest.fixture
+def scaled(monkeypatch):
+    """Runs whose score is the exact one: a table of scores in which a name stands for it."""
+    constructor = lambda task, *_, **__: Scaled(jnp.ones(()), ExactScore(task))  # noqa: E731
+    monkeypatch.setitem(scorebed.scores.SCORES, "particles", constructor)
+
+
+def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
+    """A finished run of static designs, by hand and without training; `edit` changes every array of its score."""
+    path.mkdir()
+    rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
+    config = from_values(
+        {"task": name, "method": "score", "preset": "quick", "policy": "static"}
+        | {"score": rates | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}}
+        | {"policy_training": rates | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}}
+        | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
+    )
+    (path / "config.toml").write_text(to_toml(config))
+    (path / "record.json").write_text("{}")
+    task = make_task(name)
+    score = fresh_score(config.score, task, paper_sampler(task), key=jr.key(0))
+    parts = {"score": score, "policy": make_policy("static", task, key=jr.key(1))}
+    for kind, part in parts.items():
+        arrays = eqx.filter(part, eqx.is_array)
+        arrays = jax.tree.map(edit, arrays) if kind == "score" else arrays
+        save_leaves(path / f"{kind}-0.safetensors", arrays, {"task": fingerprint(task)})
+    return path
+
+
+def diagnosis(capsys, *arguments):
+    assert main(["diagnose", *map(str, arguments)]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_fault_of_the_score_on_disk_turns_the_verdict(tmp_path, capsys, scaled):
+    del scaled
+    good = diagnosis(capsys, make_run(tmp_path / "good"), *SMALL)
+    assert good["verdict"].startswith("Good: ")
+    assert good["relative_bias_upper"] < 1e-3
+    assert (good["truth"], good["inner"], good["particles"], good["effective_draws"]) == ("exact", None, None, None)
+
+    # Half as much again: the bias is half of the gradient at this policy, and less of a larger one at the untrained.
+    poor = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *SMALL)
+    assert poor["verdict"].startswith("Poor: ")
+    norm = max(gradient["squared_norm"] for gradient in poor["gradient"].values())
+    expected = 0.5 * math.sqrt(poor["gradient"]["trained"]["squared_norm"] / norm)
+    assert poor["relative_bias"] == pytest.approx(expected, rel=1e-3)
+    for error in poor["score_error"].values():
+        assert (error["y"], error["xi"]) == pytest.approx((0.25, 0.25), rel=1e-3)
+
+
+def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled):
+    del scaled
+    run = make_run(tmp_path / "run")
+    answer = diagnosis(capsys, run, *SMALL)
+    assert json.loads((run / "diagnosis.json").read_text()) == answer
+    assert (run / "diagnosis.png").read_bytes().startswith(b"\x89PNG\r\n")
+    page = (run / "report.html").read_text()
+    assert answer["verdict"].replace("'", "&#39;") in page
+    assert "data:image/png;base64,iVBOR" in page
+    # T = 3; own likelihoods, and PCE with 15 and 255 rivals. Neither the exact score nor its copy costs anything.
+    assert answer["nle_stages"] == {
+        "gradient": 256 * 3 * (1 + 16 + 256),
+        "gradient-untrained": 256 * 3,
+        "score-sampler": 0,
+        "score-policy": 0,
+    }
+    assert answer["nle"] == 256 * 3 * 274
+
+    assert main(["diagnose", str(run), "--outer", "256"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1] == answer["verdict"]
+    assert any(line.split()[-1:] == [f"{answer['nle']:,}"] for line in lines)
+
+
+def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path, capsys, scaled):
+    del scaled
+    inner = ["--truth", "importance", "--inner", "4000"]
+    found = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *inner, *SMALL)
+    assert found["verdict"].startswith("Poor: ")
+    assert (found["truth"], found["inner"], found["particles"]) == ("importance", 4000, None)
+    assert 100 < found["effective_draws"] < 4000
+    for error in found["score_error"].values():
+        assert abs(error["y"] - 0.25) < 4.892 * error["y_se"] + 0.01  # and the bias of a truth of some hundred draws
+    draws, T = 256 * 4000, 3
+    assert found["nle_stages"] == {
+        "effective-draws": 32 * 4000 * T,
+        "gradient": draws * T + 256 * T * (1 + 16 + 256),
+        "gradient-untrained": draws * T + 256 * T,
+        "score-sampler": 2 * draws * T,
+        "score-policy": 2 * draws * T,
+    }
+
+
+def test_few_draws_are_replaced_by_particles(tmp_path, capsys, short_pendulum):
+    del short_pendulum
+    run, T, calls = make_run(tmp_path / "run", "pendulum"), 3, 16
+    small = [
+        "--outer",
+        str(calls),
+        "--inner",
+        "90",
+        "--particles",
+        "64",
+        "--json",
+    ]  # 90 draws cannot be 100 effective ones
+    assert main(["diagnose", str(run), *small]) == 0
+    out, err = capsys.readouterr()
+    found = json.loads(out)
+    assert (found["truth"], found["inner"], found["particles"]) == ("smc", None, 64)
+    assert "tempered SMC with 64 particles" in err
+    assert "effective draws" not in found["verdict"]
+    assert found["nle_stages"]["effective-draws"] == 32 * 90 * T
+    ladders = found["nle_stages"]["score-policy"] - calls * 7
+    assert ladders % (64 * T) == 0
+    assert ladders >= 2 * calls * 64 * T * 10  # two truths: the start, a level of eight moves, and the mean
+    assert found["nle"] == sum(found["nle_stages"].values())
+
+
+def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog, short_pendulum):
+    del short_pendulum
+    run = load(make_run(tmp_path / "run", "pendulum"))
+    chosen = {}
+    for wanted in ("importance", "smc"):
+        ledger = Ledger()
+        found = _ground_truth(run, wanted, 90, 64, ledger, key=jr.key(0))
+        chosen[wanted] = (found.truth, found.name, found.ess, ledger.spent)
+    assert chosen["smc"] == (SMCTruth(run.task, 64), "smc", math.inf, 0)
+    truth, name, ess, spent = chosen["importance"]
+    assert (truth, name, spent) == (ImportanceTruth(run.task, 90), "importance", 32 * 90 * 3)
+    assert 1 <= ess <= 90
+    assert "--truth smc" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--outer", "7"], "--outer, got '7', expected a whole number from 8 up"),
+        (["--outer", "many"], "--outer, got 'many'"),
+        (["--inner", "0"], "--inner, got '0'"),
+        (["--particles", "1"], "--particles, got '1'"),
+        (["--seed", "-1"], "--seed, got '-1'"),
+        (["--truth", "sms"], "did you mean 'smc'?"),
+        (["--thruth", "smc"], "did you mean '--truth'?"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_bad_options_are_one_line_and_write_nothing(tmp_path, capsys, options, words):
+    run = make_run(tmp_path / "run")
+    _refused(capsys, [str(run), *options], words)
+    assert {path.name for path in run.iterdir()} == FILES
+
+
+def test_a_folder_without_run_record_score_or_the_right_score_is_one_line(tmp_path, capsys):
+    _refused(capsys, [str(tmp_path / "none")], "no such folder")
+    _refused(capsys, [str(tmp_path)], "no config.toml in it")
+    run = make_run(tmp_path / "run")
+    (run / "record.json").rename(run / "aside")
+    _refused(capsys, [str(run)], "scorebed resume")
+    (run / "aside").rename(run / "record.json")
+    (run / "score-0.safetensors").write_bytes(b"torn")
+    _refused(capsys, [str(run)], "score-0.safetensors")
+    (run / "score-0.safetensors").unlink()
+    _refused(capsys, [str(run)], "score-0.safetensors")
+    assert {path.name for path in run.iterdir()} == FILES - {"score-0.safetensors"}
+
+
+def _refused(capsys, arguments, words):
+    assert main(["diagnose", *arguments]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert words in err
+    assert ". Fix: " in err

@@ -24,7 +24,6 @@ from markupsafe import Markup
 
 from scorebed.errors import RunFolderError, ScorebedError
 from scorebed.keys import named
-from scorebed.policies import make_policy
 from scorebed.rollout import simulate
 from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig, describe
@@ -328,7 +327,7 @@ def _experiments(folder: RunFolder, config: RunConfig) -> tuple[Picture | None, 
         return None, f"There is no trained policy yet: no {path.name}."
     try:
         task = make_task(config.task)
-        policy = load_policy(path, make_policy(config.policy, task, key=jr.key(0)), task)
+        policy = load_policy(path, config.policy, task)
     except ScorebedError as error:
         return None, f"The policy cannot be shown: {error}"
     runs = [simulate(task, policy, key=named(jr.key(seed), "report")) for seed in EXPERIMENT_SEEDS]

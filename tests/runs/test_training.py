@@ -16,6 +16,7 @@ from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
 from scorebed.runs.load import load
 from scorebed.tasks import TASKS, make_task
+from scorebed.tasks.priors import Floored
 
 
 def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished):
@@ -119,7 +120,12 @@ def test_a_fingerprint_sees_the_horizon_the_sizes_and_the_prior():
         eqx.tree_at(lambda t: t.prior.marginals[0].distribution, TASKS["pendulum"](), dist.LogNormal(0.0, 0.2)),
         eqx.tree_at(lambda t: t.prior.marginals[0].distribution, TASKS["pendulum"](), dist.LogNormal(0.2, 0.1)),
         TASKS["gravimetry"](),
-        eqx.tree_at(lambda t: t.prior.marginals[1].distribution.floor, TASKS["gravimetry"](), 4.0),
+        eqx.tree_at(
+            lambda t: t.prior.marginals[1].distribution, TASKS["gravimetry"](), Floored(dist.LogNormal(2.3, 0.5), 4.0)
+        ),
+        eqx.tree_at(
+            lambda t: t.prior.marginals[1].distribution, TASKS["gravimetry"](), Floored(dist.LogNormal(2.3, 0.5), 5.0)
+        ),
         TASKS["pendulum"](horizon=49),
         TASKS["cart-pole"](),
         TASKS["location-finding"](noise=0.4),

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import ScorebedError
 from scorebed.keys import named
+from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, observe, rollout
 from scorebed.scores.base import Score
@@ -69,9 +70,7 @@ def check_additive_noise(task: Task, *, key: PRNGKeyArray, samples: int = 64) ->
         through, across = jax.grad(log_prob, argnums=(0, 1))(us, us)
         return jnp.abs(through + across).max(), jnp.abs(across).max()
 
-    # Run once, so that compiling costs more than running: little optimisation.
-    check = jax.jit(jax.vmap(slopes), compiler_options={"xla_backend_optimization_level": 0})
-    along, across = check(jr.split(key, samples))
+    along, across = once(jax.vmap(slopes))(jr.split(key, samples))
     # Each sample against its own size: one design close to a source must not excuse the others.
     if not jnp.all(along <= 1e-4 * across + 1e-5):
         raise ScorebedError(

@@ -2,20 +2,23 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax
+import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
+from scorebed.once import once
+from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.runs.config import ScoreConfig
 from scorebed.runs.durable import replace_file
@@ -62,22 +65,38 @@ def _words(part: Any) -> Iterator[str]:
 
 def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
     """An untrained score of the configured kind and sizes."""
+    score: Score = once(_maker(config, task, sampler))(key)
+    return score
+
+
+def _maker(config: ScoreConfig, task: Task, sampler: DesignSampler) -> Callable[[PRNGKeyArray], Score]:
     sizes = {name: getattr(config, name) for name in ("particles", "cloud", "width", "blocks", "heads")}
-    standardise = standardiser(task, sampler, key=named(key, "standardise"))
-    return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
+
+    def make(key: PRNGKeyArray) -> Score:
+        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
+
+    return make
 
 
-def load_score(path: Path, like: Score, task: Task) -> Score:
+def load_score(path: Path, config: ScoreConfig, task: Task, sampler: DesignSampler) -> Score:
     """A saved score, refused if it was made for another task, prior or horizon."""
-    require_made_for(path, task)
-    return with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
+    score: Score = _load(path, _maker(config, task, sampler), task)
+    return score
 
 
-def load_policy(path: Path, like: Policy, task: Task) -> Policy:
-    """A saved policy, refused if it was made for another task, prior or horizon."""
-    require_made_for(path, task)
-    policy: Policy = with_arrays(like, load_leaves(path, eqx.filter(like, eqx.is_array)))
+def load_policy(path: Path, name: str, task: Task) -> Policy:
+    """A saved policy of the architecture `name`, refused if it was made for another task, prior or horizon."""
+    policy: Policy = _load(path, lambda key: make_policy(name, task, key=key), task)
     return policy
+
+
+def _load(path: Path, make: Callable[[PRNGKeyArray], Any], task: Task) -> Any:
+    """What `make` would build, with the arrays of a file; the shapes alone are computed."""
+    require_made_for(path, task)
+    like = eqx.filter_eval_shape(make, jr.key(0))
+    arrays, rest = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    return eqx.combine(load_leaves(path, arrays), rest)
 
 
 def check_score(run: Path, task: Task) -> dict[str, Any]:
@@ -114,8 +133,3 @@ def require_made_for(path: Path, task: Task) -> None:
             expected=f"one made for this {type(task).__name__} ({fingerprint(task)})",
             fix="train a score for this task.",
         )
-
-
-def with_arrays(like: Any, arrays: PyTree) -> Any:
-    """`like` with its arrays replaced."""
-    return eqx.combine(arrays, eqx.filter(like, eqx.is_array, inverse=True))

@@ -4,13 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import equinox as eqx
-import jax.random as jr
 
 from scorebed.errors import InvalidValueError
-from scorebed.keys import named
-from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import JOINT_SCORE, fresh_score, load_policy, load_score
+from scorebed.runs.artifacts import JOINT_SCORE, load_policy, load_score
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.samplers.base import DesignSampler
@@ -45,9 +42,9 @@ def load(path: Path | str) -> Run:
         )
     task = make_task(config.task)
     sampler = paper_sampler(task)
-    like = fresh_score(config.score, task, sampler, key=named(jr.key(config.seed), "score", 0))
     joint = folder.path / JOINT_SCORE.format(0)
-    score = load_score(joint if joint.exists() else folder.path / "score-0.safetensors", like, task)
-    policy = load_policy(folder.path / "policy-0.safetensors", make_policy(config.policy, task, key=jr.key(0)), task)
+    path_score = joint if joint.exists() else folder.path / "score-0.safetensors"
+    score = load_score(path_score, config.score, task, sampler)
+    policy = load_policy(folder.path / "policy-0.safetensors", config.policy, task)
     record: dict[str, Any] = folder.read_json("record.json")  # type: ignore[assignment]
     return Run(folder.path, config, task, sampler, score, policy, record)

@@ -23,7 +23,6 @@ from jaxtyping import PRNGKeyArray
 from scorebed.bounds import Bounds, eig_bounds
 from scorebed.keys import named
 from scorebed.nle import Ledger
-from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.runs.artifacts import JOINT_SCORE, fingerprint, fresh_score, load_policy, load_score
@@ -75,15 +74,20 @@ class Execution:
     def score(self, index: int) -> Score:
         """Stage 1: score number `index`, trained or loaded."""
         config, stage, key = self.config.score, f"score-{index}", named(self.key, "score", index)
-        score = fresh_score(config, self.task, self.sampler, key=key)
+        path = self.folder.path / f"{stage}.safetensors"
+        saved = path.exists()
+        score = (
+            load_score(path, config, self.task, self.sampler)
+            if saved
+            else fresh_score(config, self.task, self.sampler, key=key)
+        )
         if not self.config.score_run:
             steps = config.steps * config.batch * (self.task.horizon + score.nle)
             self.ledger.charge(stage, PILOT * self.task.horizon + steps)
         elif self.config.method == "jointscore" and index == 0:
             self.ledger.charge("weights", PILOT * self.task.horizon)
-        path = self.folder.path / f"{stage}.safetensors"
-        if path.exists():
-            return load_score(path, score, self.task)
+        if saved:
+            return score
         optimiser = score_optimiser(
             steps=config.steps,
             learning_rate=config.learning_rate,
@@ -119,9 +123,8 @@ class Execution:
         path = self.folder.path / f"policy-{repeat}.safetensors"
         for index, (score, count) in enumerate(zip(scores, counts, strict=True)):
             self.ledger.charge(f"policy-{repeat}-{index}", count * self.cost(score))
-        template = make_policy(config.policy, self.task, key=jr.key(0))
         if path.exists():
-            return load_policy(path, template, self.task)
+            return load_policy(path, config.policy, self.task)
         train = self.jointly if config.method == "jointscore" else self.policies
         groups = [
             train(f"policy-{repeat}-{index}", config.policy, score, count, config.policy_training)
@@ -249,9 +252,8 @@ class Execution:
         """The same bounds for designs that do not look at the data: random, and static ones trained with the same score."""
         path = self.folder.path / "static.safetensors"
         sampler, words = reference_sampler(self.task)
-        template = make_policy("static", self.task, key=jr.key(0))
         if path.exists():
-            best = load_policy(path, template, self.task)
+            best = load_policy(path, "static", self.task)
         else:
             best = member(self.policies("static", "static", score, 1, _static(self.config.policy_training)), 0)
             save_leaves(path, eqx.filter(best, eqx.is_array), {"task": fingerprint(self.task), "policy": "static"})

@@ -37,7 +37,6 @@ class Standardiser(eqx.Module):
         return (xis - jax.lax.stop_gradient(self.mean_xi)) / jax.lax.stop_gradient(self.scale_xi)
 
 
-@eqx.filter_jit
 def standardiser(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Standardiser:
     """Statistics of a pilot of 1,024 experiments. Simulations only: no likelihood is evaluated."""
     keys = jr.split(named(key, "pilot"), PILOT)

@@ -18,6 +18,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 from scorebed.bounds import eig_bounds
 from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
+from scorebed.once import once
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.static import Static
@@ -85,7 +86,8 @@ def shortened_gradient(loss: Loss, *, batch: int, limit: float) -> Gradient:
 
 def fresh_policies(name: str, task: Task, count: int, *, key: PRNGKeyArray) -> Policy:
     """A batch of untrained policies of one architecture."""
-    return eqx.filter_vmap(lambda k: make_policy(name, task, key=k))(jr.split(key, count))
+    make = eqx.filter_vmap(lambda k: make_policy(name, task, key=k))
+    return once(make)(jr.split(key, count))
 
 
 def train_policies(

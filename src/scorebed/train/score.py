@@ -15,13 +15,14 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from scorebed.keys import named
 from scorebed.losses import bias_penalty, conditional_score, marginal_score_matching
+from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import Trajectory, observe, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
-from scorebed.scores.base import Score
+from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import IID, Markov, Task
 from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit, gradient_of, start
@@ -37,11 +38,13 @@ class Weights(eqx.Module):
     own: float = eqx.field(static=True)
 
 
-@eqx.filter_jit
 def automatic_weights(task: Task, sampler: DesignSampler, *, own: float = 1.0, key: PRNGKeyArray) -> Weights:
     """Both parts of order one: over the median squared conditional score of a pilot of 1,024 experiments. 1,024·T NLE."""
-    runs = jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(jr.split(key, PILOT))
-    target = jax.vmap(lambda run: conditional_score(task, run))(runs)
+
+    def pilot(key: PRNGKeyArray) -> ScoreValue:
+        return conditional_score(task, simulate(task, RandomDesigns(sampler), key=key))
+
+    target = once(jax.vmap(pilot))(jr.split(key, PILOT))
     tiny = jnp.finfo(target.y.dtype).tiny
     size = jax.tree.map(lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1], target)
     return Weights(1 / size.y, 1 / size.xi, own)
@@ -118,9 +121,13 @@ def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> S
     """Untrained likelihood particles of the usual sizes; the small transformer where a task depends on its whole history."""
     kind = "particles" if isinstance(task, IID | Markov) else "transformer-direct"
     sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4}
-    return make_score(
-        kind, task, standardiser(task, sampler, key=named(key, "standardise")), sizes, key=named(key, "init")
-    )
+
+    def make(key: PRNGKeyArray) -> Score:
+        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        return make_score(kind, task, standardise, sizes, key=named(key, "init"))
+
+    made: Score = once(make)(key)
+    return made
 
 
 def train_score(
@@ -142,8 +149,8 @@ def train_score(
 ) -> Score:
     """The score after `steps` steps (the moving average of its parameters); `state` goes on from an earlier one.
 
-    Without a score: `default_score`. Without a sampler: the paper's for the task. Without an optimiser: the paper's schedule around
-    `learning_rate`, with gradients clipped at 10.
+    Without a score: `default_score`. Without a sampler: the paper's for the task. Without an optimiser: the paper's schedule
+    around `learning_rate`, with gradients clipped at 10.
     """
     sampler = sampler or paper_sampler(task)
     score = score or default_score(task, sampler, key=named(key, "score"))

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import optax
 import pytest
 from jaxtyping import Array, Float
 
@@ -19,17 +20,28 @@ from scorebed.losses import (
     conditional_score,
     marginal_score_matching,
     sliced_score_matching,
+    weighed_score_matching,
 )
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import Trajectory, log_likelihood, observe, simulate
 from scorebed.samplers.base import Unconstrained
+from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
+from scorebed.scores.particles import LikelihoodParticles
+from scorebed.scores.standardise import standardiser
+from scorebed.scores.weighed import Weighed, Weigher
 from scorebed.tasks import ORACLE_TASKS, TASKS
 from scorebed.tasks.closed_form import ClosedForm
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.tasks.sign import Sign
 from scorebed.tasks.spaces import Real, Space
+
+
+def ones():
+    """Weights of one, in the precision that is switched on."""
+    return {"lambda_y": jnp.ones(()), "lambda_xi": jnp.ones(())}
+
 
 ALARM = 4.892  # standard errors: one false alarm in a million
 
@@ -241,6 +253,45 @@ def test_sliced_matching_has_its_minimum_at_the_exact_score(space):
     assert (np.abs(slope.mean(0)) / error).max() > 3
 
 
+# --- learned weights --------------------------------------------------------------------------------------------------------
+
+
+def weighed_terms():
+    """Terms of a batch as a function of the parameters, those parameters, what they belong to, and the batch."""
+    sampler = paper_sampler(TASK)
+    standardise = standardiser(TASK, sampler, key=jr.key(0))
+    score = LikelihoodParticles(TASK, standardise, particles=2, cloud=2, width=4, features=2, key=jr.key(1))
+    weigher = Weigher(TASK, standardise, width=4, key=jr.key(2))
+    runs = jax.vmap(lambda k: simulate(TASK, RandomDesigns(sampler), key=k))(jr.split(jr.key(3), 16))
+    params, rest = eqx.partition(Weighed(score, weigher), eqx.is_inexact_array)
+
+    def terms(params):
+        found, own = jax.vmap(lambda run: weighed_score_matching(eqx.combine(params, rest), TASK, run, **ones()))(runs)
+        return {"matching": (found.y + found.xi).mean(), "weigher": own.mean()}
+
+    return terms, params, eqx.combine(params, rest), runs
+
+
+def test_a_score_and_its_weigher_do_not_see_each_other():
+    terms, params, _, _ = weighed_terms()
+    slopes = jax.jit(jax.jacrev(terms))(params)
+    assert optax.tree.norm(slopes["matching"].score) > 0
+    assert optax.tree.norm(slopes["matching"].weigher) == 0
+    assert optax.tree.norm(slopes["weigher"].score) == 0
+    assert optax.tree.norm(slopes["weigher"].weigher) > 0
+
+
+def test_learned_weights_divide_the_squared_residuals_and_are_fitted_to_them():
+    terms, params, weighed, runs = weighed_terms()
+    target = jax.vmap(lambda run: conditional_score(TASK, run))(runs)
+    value, log_size = jax.vmap(weighed)(runs.ys, runs.xis), jax.vmap(weighed.weigher)(runs.ys, runs.xis)
+    squares = np.concatenate([(value.y - target.y) ** 2, (value.xi - target.xi) ** 2], axis=-1)
+    found = terms(params)
+    np.testing.assert_allclose(found["matching"], (squares * np.exp(-log_size)).sum((1, 2)).mean(), rtol=1e-4)
+    fitted = TASK.horizon * squares * np.exp(-log_size) + log_size
+    np.testing.assert_allclose(found["weigher"], fitted.mean(1).sum(-1).mean(), rtol=1e-4)
+
+
 # --- the bias penalty -------------------------------------------------------------------------------------------------------
 
 
@@ -257,7 +308,7 @@ def test_the_penalty_is_the_unbiased_square_of_the_mean(m):
         def one(point: Array) -> Array:
             ys = jax.vmap(lambda p: observe(task, task.prior.from_latent(p[:1]), xis, p[1:, None]))(point.reshape(m, 2))
             tilts = jnp.zeros((3, 2)).at[2].set(shift)
-            return jnp.stack(bias_penalty(tilted(task, tilts), ys, xis))
+            return jnp.stack(bias_penalty(tilted(task, tilts), ys, xis, **ones()))
 
         return weights @ jax.vmap(one)(points)
 
@@ -276,13 +327,14 @@ def test_the_penalty_is_the_double_loop():
         def nle(self) -> int:
             return 0
 
-    found = bias_penalty(Waves(), ys, xis)
+    scales = (np.asarray([2.0, 3.0], np.float32), np.asarray([5.0], np.float32))
+    found = bias_penalty(Waves(), ys, xis, lambda_y=jnp.asarray(scales[0]), lambda_xi=jnp.asarray(scales[1]))
     each = jax.tree.map(np.asarray, jax.vmap(Waves(), in_axes=(0, None))(ys, xis))
     for part in (0, 1):
-        pairs = [(each[part][i] * each[part][j]).sum() for i in range(5) for j in range(5) if i != j]
+        pairs = [(scales[part] * each[part][i] * each[part][j]).sum() for i in range(5) for j in range(5) if i != j]
         np.testing.assert_allclose(found[part], np.mean(pairs), rtol=1e-5)
 
 
 def test_one_outcome_is_not_enough():
     with pytest.raises(InvalidValueError, match="at least two"):
-        bias_penalty(ExactScore(TASK), jnp.zeros((1, 2, 1)), jnp.ones((2, 1)))
+        bias_penalty(ExactScore(TASK), jnp.zeros((1, 2, 1)), jnp.ones((2, 1)), **ones())

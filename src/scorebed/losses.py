@@ -21,6 +21,7 @@ from scorebed.errors import require
 from scorebed.rollout import Trajectory, log_likelihood
 from scorebed.samplers.base import Unconstrained
 from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.weighed import Weighed
 from scorebed.tasks.base import Task
 
 
@@ -60,6 +61,28 @@ def marginal_score_matching(
     return MatchingTerms(part(value.y, target.y, lambda_y), part(value.xi, target.xi, lambda_xi))
 
 
+def weighed_score_matching(
+    weighed: Weighed, task: Task, run: Trajectory, *, lambda_y: Float[Array, "*dy"], lambda_xi: Float[Array, "*dx"]
+) -> tuple[MatchingTerms, Scalar]:
+    """The same with learned weights: λ r² e^{−ℓ}, where the weigher's ℓ(y, ξ) estimates the log of the squared residual, and the
+    weigher's own loss, the mean over steps of r² e^{−ℓ} + ℓ, whose minimiser is ℓ = log E[r² | y, ξ].
+
+    Each is held fixed in the other's term, so the score keeps its minimiser, and steps count by how well they can be predicted.
+    """
+    value, target = weighed(run.ys, run.xis), conditional_score(task, run)
+    log_size = weighed.weigher(run.ys, run.xis)
+
+    def part(value: Array, target: Array, scale: Array, log_size: Array) -> tuple[Scalar, Scalar]:
+        square = scale * (value - target) ** 2
+        typical = jax.lax.stop_gradient(value.size * square.mean(-1))
+        fitted = (typical * jnp.exp(-log_size) + log_size).mean()
+        return (square * jnp.exp(-jax.lax.stop_gradient(log_size))[:, None]).sum(), fitted
+
+    y, weigher_y = part(value.y, target.y, lambda_y, log_size[:, 0])
+    xi, weigher_xi = part(value.xi, target.xi, lambda_xi, log_size[:, 1])
+    return MatchingTerms(y, xi), weigher_y + weigher_xi
+
+
 def sliced_score_matching(
     score: Score, sampler: Unconstrained, ys: Float[Array, "T dy"], us: Float[Array, "T dx"], *, key: PRNGKeyArray
 ) -> Scalar:
@@ -82,8 +105,15 @@ def sliced_score_matching(
     return _inner(direction, slope) + 0.5 * along**2
 
 
-def bias_penalty(score: Score, ys: Float[Array, "M T dy"], xis: Float[Array, "T dx"]) -> MatchingTerms:
-    """The U-statistic of ‖E_{y|ξ} s(y, ξ)‖² from M ≥ 2 outcomes of the same designs. No NLE but those of the score.
+def bias_penalty(
+    score: Score,
+    ys: Float[Array, "M T dy"],
+    xis: Float[Array, "T dx"],
+    *,
+    lambda_y: Float[Array, "*dy"],
+    lambda_xi: Float[Array, "*dx"],
+) -> MatchingTerms:
+    """The U-statistic of λ ‖E_{y|ξ} s(y, ξ)‖² from M ≥ 2 outcomes of the same designs. No NLE but those of the score.
 
     The true score has mean zero over y at fixed designs, so the penalty leaves the minimiser where it is. It is unbiased,
     hence sometimes negative.
@@ -93,10 +123,10 @@ def bias_penalty(score: Score, ys: Float[Array, "M T dy"], xis: Float[Array, "T 
             fix="draw more outcomes per design.")  # fmt: skip
     values = jax.vmap(score, in_axes=(0, None))(ys, xis)
 
-    def part(s: Float[Array, "M T n"]) -> Scalar:
-        return (jnp.square(s.sum(0)).sum() - jnp.square(s).sum()) / (m * (m - 1))
+    def part(s: Float[Array, "M T n"], scale: Array) -> Scalar:
+        return (scale * (jnp.square(s.sum(0)) - jnp.square(s).sum(0))).sum() / (m * (m - 1))
 
-    return MatchingTerms(part(values.y), part(values.xi))
+    return MatchingTerms(part(values.y, lambda_y), part(values.xi, lambda_xi))
 
 
 def _inner(a: tuple[Array, Array], b: tuple[Array, Array]) -> Scalar:

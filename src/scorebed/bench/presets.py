@@ -73,7 +73,7 @@ def _paper(task: Task) -> Values:
 def _particles(task: Task, *, quick: bool) -> Values:
     """Likelihood particles and short schedules, for two cores."""
     dynamical = isinstance(task, EulerMaruyama)
-    policy_steps = (150 if dynamical else 300) if quick else 1000
+    policy_steps = 300 if quick else 1000
     return {
         "policies": 1,
         "score": {
@@ -91,7 +91,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
         "policy_training": {
             "steps": policy_steps,
             "batch": 128 if dynamical and quick else 256,
-            "learning_rate": 2e-3 if dynamical else 1e-3,
+            "learning_rate": 1e-3,
             "schedule": "cosine",
             "limit": 0.0 if dynamical else 0.01,
             "beta1": 0.9 if dynamical else 0.8,

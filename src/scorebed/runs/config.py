@@ -131,7 +131,7 @@ class ScoreConfig:
     lambda_y: Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)] = "auto"
     """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
     weights: Annotated[Literal["none", "own", "learned"], _choice("none", "own", "learned")] = "none"
-    """Weights of the residuals by (y, ξ): none, the score's own spread, or learned ones."""
+    """Weights of the residuals by (y, ξ): none, one over the score's own squared size, or learned from the residuals."""
     bias_penalty: NonNegative = 0.0
     """Weight of the penalty on the score's mean given the designs; 0 for none."""
     ema: Decay = 0.0

@@ -35,6 +35,8 @@ from scorebed.samplers.bounded import UniformBox
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score
+from scorebed.scores.standardise import standardiser
+from scorebed.scores.weighed import Weighed, Weigher
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box
@@ -88,6 +90,9 @@ class Execution:
             self.ledger.charge("weights", PILOT * self.task.horizon)
         if saved:
             return score
+        if config.weights == "learned":
+            standardise = standardiser(self.task, self.sampler, key=named(key, "standardise"))
+            score = Weighed(score, Weigher(self.task, standardise, key=named(key, "weigher")))
         optimiser = score_optimiser(
             steps=config.steps,
             learning_rate=config.learning_rate,
@@ -113,6 +118,7 @@ class Execution:
                 on_step=keeper.on_step,
                 key=named(key, "train"),
             )
+        trained = trained.score if isinstance(trained, Weighed) else trained
         save_leaves(path, eqx.filter(trained, eqx.is_array), {"task": fingerprint(self.task), "kind": config.kind})
         return trained
 
@@ -307,7 +313,7 @@ def reference_sampler(task: Task) -> tuple[DesignSampler, str]:
 
 
 def _weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Weights:
-    own = 1.0 if config.weights == "own" else 0.0
+    own = 0.0 if config.weights == "none" else 1.0
     if config.lambda_y == "auto":
         return automatic_weights(task, sampler, own=own, key=key)
     return Weights(jnp.asarray(config.lambda_y), jnp.ones(()), own)

@@ -41,6 +41,18 @@ def sign_patterns(count: int, dim: int) -> np.ndarray:
     return np.concatenate([half, -half])
 
 
+def exchangeable(task: Task, purpose: str) -> IID | Markov:
+    """The task, refused unless its steps or transitions are exchangeable, so that an encoder may pool them."""
+    if isinstance(task, IID | Markov):
+        return task
+    raise InvalidValueError(
+        f"a task for {purpose}",
+        got=type(task).__name__,
+        expected="independent steps or Markov transitions",
+        fix="use the transformer score, with fixed weights.",
+    )
+
+
 class StepEncoder(eqx.Module):
     """One vector per step or transition, from standardised inputs and their Fourier features."""
 
@@ -92,19 +104,12 @@ class LikelihoodParticles(Score):
         sigma: float = 0.3,
         key: PRNGKeyArray,
     ):
-        if not isinstance(task, IID | Markov):
-            raise InvalidValueError(
-                "a task for likelihood particles",
-                got=type(task).__name__,
-                expected="independent steps or Markov transitions",
-                fix="use the transformer score.",
-            )
         require(particles >= 1 and cloud >= 2 and cloud % 2 == 0, "likelihood particles",
                 got=f"particles={particles}, cloud={cloud}", expected="at least one particle and an even cloud",
                 fix="leave them out for 8 and 8.")  # fmt: skip
         key_encoder, key_head = jr.split(key)
         k = task.prior.dim
-        self.task, self.particles = task, particles
+        self.task, self.particles = exchangeable(task, "likelihood particles"), particles
         self.encoder = StepEncoder(task, standardise, width, features=features, sigma=sigma, key=key_encoder)
         self.head = MLP((2 * width, 2 * width, particles * (2 * k + 1) + 1), jax.nn.silu, key=key_head)
         self.patterns = jnp.asarray(sign_patterns(cloud, k), jnp.float32)

@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from scorebed.keys import named
-from scorebed.losses import bias_penalty, conditional_score, marginal_score_matching
+from scorebed.losses import bias_penalty, conditional_score, marginal_score_matching, weighed_score_matching
 from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
@@ -24,6 +24,7 @@ from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import standardiser
+from scorebed.scores.weighed import Weighed
 from scorebed.tasks.base import IID, Markov, Task
 from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit, gradient_of, start
 
@@ -97,11 +98,16 @@ def score_loss(
 
 
 def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
-    """The two terms of marginal score matching, averaged over a batch of experiments."""
+    """The two terms of marginal score matching, averaged over a batch of experiments; of a `Weighed` score also its weigher's."""
 
     def one(run: Trajectory) -> Any:
         return marginal_score_matching(score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, own=weights.own)
 
+    if isinstance(score, Weighed):
+        terms, weigher = jax.vmap(
+            lambda run: weighed_score_matching(score, task, run, lambda_y=weights.y, lambda_xi=weights.xi)
+        )(runs)
+        return {"y": terms.y.mean(), "xi": terms.xi.mean(), "weigher": weigher.mean()}
     terms = jax.vmap(one)(runs)
     return {"y": terms.y.mean(), "xi": terms.xi.mean()}
 
@@ -113,8 +119,9 @@ def _bias(score: Score, task: Task, sampler: DesignSampler, weights: Weights, *,
         noise = jr.normal(named(key, "noise"), (task.horizon, task.outcome_dim))
         return observe(task, task.prior.sample(key=named(key, "theta")), xis, noise)
 
-    parts = bias_penalty(score, jax.vmap(outcome)(jr.split(named(key, "outcomes"), 4)), xis)
-    return weights.y.mean() * parts.y + weights.xi.mean() * parts.xi
+    ys = jax.vmap(outcome)(jr.split(named(key, "outcomes"), 4))
+    parts = bias_penalty(score, ys, xis, lambda_y=weights.y, lambda_xi=weights.xi)
+    return parts.y + parts.xi
 
 
 def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:

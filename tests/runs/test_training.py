@@ -5,6 +5,8 @@ import random
 import time
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpyro.distributions as dist
 import pytest
 from tiny_runs import finish, same_parameters, train
@@ -14,7 +16,9 @@ from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
+from scorebed.runs.leaves import read_metadata
 from scorebed.runs.load import load
+from scorebed.runs.training import block_size
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.priors import Floored
 
@@ -36,6 +40,13 @@ def test_a_finished_run_answers_at_once_and_changes_nothing(finished, command):
     answer = json.loads(finish(command(["resume", str(finished), "--json"])))
     assert answer["lower"] == load(finished).record["lower"]
     assert {p.name: p.read_bytes() for p in finished.glob("*.safetensors")} == before
+
+
+@pytest.mark.parametrize(("steps", "every"), [(300, 25), (150, 25), (1000, 83), (5, 3), (2500, 208), (10_000, 1000)])
+def test_blocks_end_where_the_bound_is_to_be_estimated(steps, every):
+    size = block_size(steps, every)
+    assert every % size == 0
+    assert 1 <= size <= max(1, steps // 20)
 
 
 def test_the_kept_policy_is_the_best_of_the_estimates_while_training(finished):
@@ -66,6 +77,32 @@ def test_another_policy_trains_on_the_saved_score(finished, command, tmp_path):
     finish(command(train("--score", finished, "--policy", "static", "--out", path)))
     assert (path / "score-0.safetensors").read_bytes() == (finished / "score-0.safetensors").read_bytes()
     assert "score-0" not in load(path).record["nle_stages"]
+
+
+def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_each_policy(finished, command, tmp_path):
+    path = tmp_path / "joint"
+    joint = [
+        "--method",
+        "jointscore",
+        "--policies",
+        "2",
+        "--set",
+        "score.weights=learned",
+        "--set",
+        "policy_training.limit=0.5",
+    ]
+    finish(command(train("--score", finished, *joint, "--out", path)))
+    run, before = load(path), load(finished)
+    T, points = run.task.horizon, 4
+    policies = 2 * 40 * (16 + 16) * (1 + points) * T
+    assert run.record["nle_stages"] == {"weights": 1024 * T, "policy-0-0": policies}
+    assert run.record["method"] == "jointscore"
+    assert "specialised" in read_metadata(path / "joint-score-0.safetensors")
+    assert (path / "score-0.safetensors").read_bytes() == (finished / "score-0.safetensors").read_bytes()
+    shifts = jax.tree.map(
+        lambda a, b: float(jnp.abs(a - b).max()), *[eqx.filter(r.score, eqx.is_inexact_array) for r in (run, before)]
+    )
+    assert max(jax.tree.leaves(shifts)) > 0
 
 
 def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(finished, tmp_path, capsys):

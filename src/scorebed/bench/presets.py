@@ -96,7 +96,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "limit": 0.0 if dynamical else 0.01,
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
-            "monitor_every": max(25, policy_steps // 12),
+            "monitor_every": 25 if quick else 50,
             "monitor_inner": 100_000,
         },
         "evaluation": {

@@ -113,7 +113,7 @@ class Execution:
                 decay=config.ema,
                 penalty=config.bias_penalty,
                 weights=_weights(config, self.task, self.sampler, key=named(key, "weights")),
-                block=_block(config.steps),
+                block=block_size(config.steps),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
@@ -171,7 +171,7 @@ class Execution:
                 optimiser=optimiser,
                 decay=config.ema,
                 limit=config.limit,
-                block=min(_block(steps), config.monitor_every),
+                block=block_size(steps, config.monitor_every),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
@@ -200,7 +200,7 @@ class Execution:
                 weights=weights,
                 decay=config.ema,
                 limit=config.limit,
-                block=min(_block(steps), config.monitor_every),
+                block=block_size(steps, config.monitor_every),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
@@ -337,9 +337,10 @@ def _schedule(config: PolicyConfig) -> optax.Schedule | float:
     return config.learning_rate
 
 
-def _block(steps: int) -> int:
-    """Steps per compiled call: few enough for a progress bar that moves."""
-    return max(1, min(50, steps // 20))
+def block_size(steps: int, every: int = 0) -> int:
+    """Steps per compiled call: few enough for a progress bar that moves, and a divisor of `every`, where blocks must end."""
+    largest = max(1, min(50, steps // 20))
+    return next(size for size in range(largest, 0, -1) if every % size == 0)
 
 
 def _mean(bounds: list[dict[str, Any]]) -> dict[str, Any]:

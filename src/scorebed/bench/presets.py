@@ -81,7 +81,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "particles": 8,
             "cloud": 8,
             "width": 128,
-            "steps": 1500 if quick else 8000,
+            "steps": (1500 if dynamical else 1200) if quick else 8000,
             "batch": 256,
             "learning_rate": 1e-3,
             "clip": 10.0,

@@ -32,12 +32,17 @@ COLD = 4.0
 
 
 def sign_patterns(count: int, dim: int) -> np.ndarray:
-    """`count` (even) vectors of ±1 in `dim` dimensions in opposite pairs, orthogonal as far as they can be."""
+    """`count` (even) vectors of ±1 in `dim` dimensions in opposite pairs, orthogonal as far as they can be.
+
+    In few dimensions there are fewer such vectors than that: the same ones then stand at several distances, of mean square one.
+    """
     order = 1 << (max(dim, count // 2) - 1).bit_length()
     rows = np.ones((1, 1))
     while len(rows) < order:
         rows = np.block([[rows, rows], [rows, -rows]])
     half = rows[: count // 2, :dim]
+    rank = np.asarray([1.0 + (half[:i] == row).all(1).sum() for i, row in enumerate(half)])
+    half = half * (rank / np.sqrt((rank**2).mean()))[:, None]
     return np.concatenate([half, -half])
 
 
@@ -128,8 +133,10 @@ class LikelihoodParticles(Score):
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         points, log_weight, beta = self.posterior(ys, xis)
-        thetas = jax.vmap(self.task.prior.from_latent)(points)
-        steps, pull_back = jax.vjp(lambda ys, xis: step_log_likelihoods(self.task, thetas, ys, xis), ys, xis)
+        # The arrays of a task are the model's, not the network's: training leaves them alone.
+        task = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, self.task)
+        thetas = jax.vmap(task.prior.from_latent)(points)
+        steps, pull_back = jax.vjp(lambda ys, xis: step_log_likelihoods(task, thetas, ys, xis), ys, xis)
         weight = jax.nn.softmax(log_weight + beta * steps.sum(0))
         return ScoreValue(*pull_back(jnp.broadcast_to(weight, steps.shape)))
 

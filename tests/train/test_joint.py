@@ -9,7 +9,7 @@ import optax
 import pytest
 
 from scorebed.keys import named
-from scorebed.policies.dad import DAD
+from scorebed.policies.static import Static
 from scorebed.rollout import simulate
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.base import Score, ScoreValue
@@ -37,11 +37,11 @@ class Scaled(Score):
         return 0
 
 
-def dad(key):
-    return DAD(TASK, hidden=(8,), encoding=4, key=key)
+def static(key):
+    return Static.random(TASK.horizon, TASK.designs, key=key)
 
 
-BOTH = Pair(Scaled(jnp.asarray(0.5)), dad(jr.key(0)))
+BOTH = Pair(Scaled(jnp.asarray(0.5)), static(jr.key(0)))
 PARAMS, STATIC = eqx.partition(BOTH, eqx.is_inexact_array)
 
 
@@ -109,7 +109,7 @@ def test_a_trajectory_without_a_gradient_does_no_harm():
 
 
 def test_both_learn_and_pairs_are_separate():
-    both = pairs(Scaled(jnp.asarray(0.5)), eqx.filter_vmap(dad)(jr.split(jr.key(7), 2)))
+    both = pairs(Scaled(jnp.asarray(0.5)), eqx.filter_vmap(static)(jr.split(jr.key(7), 2)))
     trained = train_jointly(
         TASK, both, SAMPLER, steps=60, batch=Pair(64, 16), weights=WEIGHTS, block=20,
         optimiser=joint_optimiser(optax.adam(0.03), optax.adam(0.02)), key=jr.key(8),

@@ -98,7 +98,7 @@ def test_a_configuration_cannot_be_changed_and_every_key_is_described(config):
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.seed = 1
     assert all(describe().values())
-    assert len(describe()) == 11 + 18 + 15 + 4
+    assert len(describe()) == 12 + 18 + 16 + 4
 
 
 def test_an_override_that_smuggles_a_second_line_is_a_string():

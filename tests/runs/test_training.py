@@ -16,6 +16,7 @@ from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
+from scorebed.runs.folder import RunFolder
 from scorebed.runs.leaves import read_metadata
 from scorebed.runs.load import load
 from scorebed.runs.training import block_size
@@ -105,6 +106,18 @@ def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_eac
     assert max(jax.tree.leaves(shifts)) > 0
 
 
+@pytest.mark.parametrize("method", ["pce", "nmc"])
+def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(finished, command, tmp_path, method):
+    path = tmp_path / method
+    finish(command(train("--method", method, "--match", finished, "--out", path)))
+    record, config = json.loads((path / "record.json").read_text()), RunFolder.open(path).config()
+    budget, each = load(finished).record["nle"], 40 * 16 * 3
+    assert config.policy_training.inner == budget // each - 1
+    assert record["nle_stages"] == {"policy-0-0": each * (config.policy_training.inner + 1)}
+    assert budget - each < record["nle"] <= budget
+    assert not list(path.glob("score*"))
+
+
 def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(finished, tmp_path, capsys):
     assert main(["train", "pendulum", "--score", str(finished), "--out", str(tmp_path / "new")]) == 2
     error = capsys.readouterr().err
@@ -120,6 +133,11 @@ def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(finishe
         (["train", "pendulum", "--preset", "quik"], "did you mean 'quick'"),
         (["train", "pendulum", "--method", "scor"], "did you mean 'score'"),
         (["train", "pendulum", "--policy", "grru"], "did you mean 'gru'"),
+        (["train", "pendulum", "--budget", "1e3"], "at least"),
+        (["train", "pendulum", "--budget", "1.5"], "--budget"),
+        (["train", "pendulum", "--method", "pce", "--budget", "1e3"], "at least"),
+        (["train", "pendulum", "--budget", "1e9", "--match", "nowhere"], "one of them"),
+        (["train", "pendulum", "--match", "nowhere"], "nowhere"),
         (["train", "pendulum", "--set", "score.step=5"], "score.steps"),
         (["train", "pendulum", "--policies", "0"], "policies"),
         (["train", "pendulum", "--set", "score.learning_rate=nan"], "learning_rate"),

@@ -90,8 +90,8 @@ def _particles(task: Task, *, quick: bool) -> Values:
         },
         "policy_training": {
             "steps": policy_steps,
-            "batch": 128 if dynamical and quick else 256,
-            "learning_rate": 1e-3,
+            "batch": 256,
+            "learning_rate": 5e-4 if dynamical else 1e-3,
             "schedule": "cosine",
             "limit": 0.0 if dynamical else 0.01,
             "beta1": 0.9 if dynamical else 0.8,

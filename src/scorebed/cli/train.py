@@ -1,7 +1,7 @@
 """`scorebed train TASK`: both stages of ScoreBED, bounds and record."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -10,7 +10,7 @@ from scorebed.cli._output import Json
 if TYPE_CHECKING:
     from scorebed.runs.folder import RunFolder
 
-TRAINED = ("score", "jointscore")
+TRAINED = ("score", "jointscore", "pce", "nmc")
 
 
 def train(
@@ -19,7 +19,7 @@ def train(
     *,
     preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
     method: Annotated[
-        str, Parameter(help="score, or jointscore: the score goes on learning on the policy's own designs.")
+        str, Parameter(help="score; jointscore: the score goes on learning on the policy's own designs; pce; nmc.")
     ] = "score",
     policy: Annotated[
         str | None, Parameter(help="dad, gru, attention or static; the paper's for the task if left out.")
@@ -28,6 +28,10 @@ def train(
     repeats: Annotated[
         str | None, Parameter(help="Repeat the whole choice, for a standard error across policies.")
     ] = None,
+    budget: Annotated[
+        str | None, Parameter(help="Likelihood evaluations of training; sizes are chosen to use them.")
+    ] = None,
+    match: Annotated[Path | None, Parameter(help="A run whose likelihood evaluations are the budget.")] = None,
     score: Annotated[Path | None, Parameter(help="A run whose trained score is taken over.")] = None,
     seed: Annotated[str | None, Parameter(help="Seed of all random numbers.")] = None,
     out: Annotated[Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")] = None,
@@ -42,8 +46,23 @@ def train(
 
     given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
-    with _begin(task, preset, method, score, out, config, overrides) as folder:
+    allowed = _allowed(budget, match)
+    with _begin(task, preset, method, score, out, config, overrides, allowed) as folder:
         execute(folder, as_json=as_json)
+
+
+def _allowed(budget: str | None, match: Path | None) -> int | None:
+    """The NLE that a run may spend, from the two ways of saying so."""
+    from scorebed.cli._numbers import whole
+    from scorebed.errors import require
+    from scorebed.runs.folder import RunFolder
+
+    require(budget is None or match is None, "--budget and --match", got="both", expected="one of them",
+            fix="leave one out.")  # fmt: skip
+    if match is not None:
+        record: dict[str, Any] = RunFolder.open(match).read_json("record.json")  # type: ignore[assignment]
+        return int(record["nle"])
+    return None if budget is None else whole("--budget", budget, 1)
 
 
 def _begin(
@@ -54,12 +73,14 @@ def _begin(
     out: Path | None,
     config: Path | None,
     overrides: list[str],
+    budget: int | None,
 ) -> "RunFolder":
     """A new run folder with its configuration, and with the score that is taken over. Nothing is written on bad input."""
     from scorebed.bench.presets import preset_values
-    from scorebed.errors import UnknownNameError
+    from scorebed.errors import UnknownNameError, require
     from scorebed.policies import POLICIES
     from scorebed.runs.artifacts import check_score, copy_scores
+    from scorebed.runs.budget import BY_SCORE, within
     from scorebed.runs.config import make_config
     from scorebed.runs.folder import RunFolder
     from scorebed.tasks import make_task
@@ -69,8 +90,11 @@ def _begin(
         raise UnknownNameError("method", method, TRAINED)
     values = preset_values(preset, name, task, method=method)
     if score is not None:
+        require(method in BY_SCORE, "--score", got=f"method {method}", expected=" or ".join(BY_SCORE),
+                fix="leave it out: this method needs no score.")  # fmt: skip
         values |= check_score(score, task)
     resolved = make_config(values, overrides, config)
+    resolved = resolved if budget is None else within(resolved, task, budget)
     if resolved.policy not in POLICIES:
         raise UnknownNameError("policy", resolved.policy, POLICIES)
     folder = RunFolder.create(out, resolved) if out is not None else RunFolder.create_next(Path("runs"), resolved)

@@ -166,6 +166,8 @@ class PolicyConfig:
     """Adam's decay of the gradient's square."""
     clip: Positive = 1.0
     """Largest norm of a gradient; longer ones are shortened to it."""
+    inner: Count = 15
+    """Contrastive parameters of every trajectory, M; for the methods 'pce' and 'nmc'."""
     limit: NonNegative = 0.0
     """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the unbiased mean."""
     ema: Decay = 0.0
@@ -210,10 +212,12 @@ class RunConfig:
     """Number of times that the whole choice is repeated, for the standard error across policies."""
     seed: Seed = 0
     """The seed of all random numbers."""
+    budget: Annotated[int, _whole(0, 10**15)] = 0
+    """Likelihood evaluations that training may spend; 0 for no limit. --budget also chooses sizes that use them."""
     score_run: str = ""
     """The run whose scores were taken over; empty if the run trains its own."""
     score: ScoreConfig
-    """Stage 1."""
+    """Stage 1; for the methods 'score' and 'jointscore'."""
     policy_training: PolicyConfig
     """Stage 2."""
     evaluation: EvaluationConfig

@@ -9,7 +9,7 @@ not depend on how often a run was stopped.
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -18,14 +18,16 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import PRNGKeyArray
+from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed.bounds import Bounds, eig_bounds
+from scorebed.estimators.score import check_additive_noise
 from scorebed.keys import named
 from scorebed.nle import Ledger
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.runs.artifacts import JOINT_SCORE, fingerprint, fresh_score, load_policy, load_score
+from scorebed.runs.budget import BY_SCORE, policy_cost
 from scorebed.runs.config import PolicyConfig, RunConfig, ScoreConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Monitor, Progress
@@ -40,9 +42,10 @@ from scorebed.scores.weighed import Weighed, Weigher
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box
-from scorebed.train.fit import StepInfo, start
+from scorebed.train.contrastive import nmc_loss, pce_loss
+from scorebed.train.fit import Gradient, Loss, StepInfo, gradient_of, start
 from scorebed.train.joint import Pair, joint_optimiser, pairs, start_jointly, train_jointly
-from scorebed.train.policy import fresh_policies, group_size, member, policy_optimiser, train_policies
+from scorebed.train.policy import fit_policies, fresh_policies, group_size, member, policy_gradient, policy_optimiser
 from scorebed.train.score import PILOT, Weights, automatic_weights, score_optimiser, train_score
 
 MONITOR_OUTER = 128
@@ -60,13 +63,14 @@ class Execution:
         self.task: Task = make_task(self.config.task)
         self.sampler: DesignSampler = paper_sampler(self.task)
         self.key = jr.key(self.config.seed)
-        self.ledger, self.evaluation = Ledger(), Ledger()
+        self.ledger, self.evaluation = Ledger(self.config.budget or None), Ledger()
         self.seconds: dict[str, float] = {}
 
     def run(self) -> dict[str, Any]:
         """Carry out whatever is left to do; write and give the record."""
         self.folder.write_env()
-        scores = [self.score(index) for index in range(self.config.score.seeds)]
+        by_score = self.config.method in BY_SCORE
+        scores = [self.score(index) for index in range(self.config.score.seeds)] if by_score else [None]
         chosen = [self.choose(repeat, scores) for repeat in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         record = self.record(bounds, self.references(scores[0]))
@@ -122,16 +126,16 @@ class Execution:
         save_leaves(path, eqx.filter(trained, eqx.is_array), {"task": fingerprint(self.task), "kind": config.kind})
         return trained
 
-    def choose(self, repeat: int, scores: list[Score]) -> Policy:
+    def choose(self, repeat: int, scores: Sequence[Score | None]) -> Policy:
         """Stage 2: P policies shared out among the scores, and the best of them by a bound of its own draws."""
         config = self.config
         counts = [config.policies // len(scores) + (s < config.policies % len(scores)) for s in range(len(scores))]
         path = self.folder.path / f"policy-{repeat}.safetensors"
-        for index, (score, count) in enumerate(zip(scores, counts, strict=True)):
-            self.ledger.charge(f"policy-{repeat}-{index}", count * self.cost(score))
+        for index, count in enumerate(counts):
+            self.ledger.charge(f"policy-{repeat}-{index}", count * policy_cost(config, self.task))
         if path.exists():
             return load_policy(path, config.policy, self.task)
-        train = self.jointly if config.method == "jointscore" else self.policies
+        train: Callable[..., Any] = self.jointly if config.method == "jointscore" else self.policies
         groups = [
             train(f"policy-{repeat}-{index}", config.policy, score, count, config.policy_training)
             for index, (score, count) in enumerate(zip(scores, counts, strict=True))
@@ -148,35 +152,39 @@ class Execution:
         save_leaves(path, eqx.filter(chosen, eqx.is_array), made_for)
         return chosen
 
-    def cost(self, score: Score) -> int:
-        """NLE of training one policy: its own trajectories, and with `jointscore` those its score learns from."""
-        training = self.config.policy_training
-        batch = training.batch + (self.config.score.batch if self.config.method == "jointscore" else 0)
-        return training.steps * batch * (self.task.horizon + score.nle)
-
-    def policies(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Policy:
-        """`count` policies of one architecture, trained at once with one score."""
+    def policies(self, stage: str, name: str, score: Score | None, count: int, config: PolicyConfig) -> Policy:
+        """`count` policies of one architecture, trained at once with one score, or with an estimator that needs none."""
         steps, key = config.steps, named(self.key, stage)
         fresh = fresh_policies(name, self.task, count, key=named(key, "init"))
         optimiser = _policy_optimiser(config)
         template = jax.vmap(lambda p: start(p, optimiser))(eqx.filter(fresh, eqx.is_inexact_array))
         monitor = self._monitor(config, lambda average: eqx.combine(average, fresh))
         with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:
-            last = train_policies(
-                self.task,
-                score,
+            last = fit_policies(
+                self._estimator(score, config),
                 fresh,
                 steps=steps,
-                batch=config.batch,
                 optimiser=optimiser,
                 decay=config.ema,
-                limit=config.limit,
                 block=block_size(steps, config.monitor_every),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
                 key=named(key, "train"),
             )
         return last if config.keep == "last" else eqx.combine(keeper.kept.best, last)
+
+    def _estimator(self, score: Score | None, config: PolicyConfig) -> Callable[[PyTree], Gradient]:
+        """The gradient of the configured method, given what of a policy is not trained."""
+        task, batch = self.task, config.batch
+        if score is not None:
+            check_additive_noise(task, key=named(self.key, "check"))
+            return lambda rest: policy_gradient(rest, task, score, batch=batch, limit=config.limit)
+        losses: dict[str, Callable[[PyTree], Loss]] = {
+            "pce": lambda rest: pce_loss(rest, task, batch=batch, inner=config.inner),
+            "nmc": lambda rest: nmc_loss(rest, task, batch=batch, inner=config.inner),
+        }
+        loss = losses[self.config.method]
+        return lambda rest: gradient_of(loss(rest))
 
     def jointly(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Pair:
         """`count` policies of one architecture, each trained together with its own copy of the score."""
@@ -254,7 +262,7 @@ class Execution:
         self.progress.end(str(found))
         return values
 
-    def references(self, score: Score) -> dict[str, Any]:
+    def references(self, score: Score | None) -> dict[str, Any]:
         """The same bounds for designs that do not look at the data: random, and static ones trained with the same score."""
         path = self.folder.path / "static.safetensors"
         sampler, words = reference_sampler(self.task)
@@ -265,7 +273,7 @@ class Execution:
             save_leaves(path, eqx.filter(best, eqx.is_array), {"task": fingerprint(self.task), "policy": "static"})
         return {
             "random": self.bounds("bounds-random", RandomDesigns(sampler)) | {"designs": words},
-            "static": self.bounds("bounds-static", best) | {"designs": "static designs trained with the same score"},
+            "static": self.bounds("bounds-static", best) | {"designs": "static designs trained by the same method"},
         }
 
     def record(self, bounds: list[dict[str, Any]], references: dict[str, Any]) -> dict[str, Any]:

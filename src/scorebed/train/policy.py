@@ -113,11 +113,30 @@ def train_policies(
     `limit` > 0 the `shortened_gradient`.
     """
     check_additive_noise(task, key=named(key, "check"))
-    optimiser = optimiser or policy_optimiser(optax.cosine_decay_schedule(learning_rate, steps, 0.05))
     if isinstance(policies, str):
         policies = fresh_policies(policies, task, count, key=named(key, "init"))
+    return fit_policies(
+        lambda static_part: policy_gradient(static_part, task, score, batch=batch, limit=limit),
+        policies, steps=steps, decay=decay, block=block, on_step=on_step, state=state, key=key,
+        optimiser=optimiser or policy_optimiser(optax.cosine_decay_schedule(learning_rate, steps, 0.05)),
+    )  # fmt: skip
+
+
+def fit_policies(
+    gradient_for: Callable[[PyTree], Gradient],
+    policies: Policy,
+    *,
+    steps: int,
+    optimiser: optax.GradientTransformation,
+    decay: float = 0.0,
+    block: int = 100,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    state: FitState | None = None,
+    key: PRNGKeyArray,
+) -> Policy:
+    """A batch of policies trained with any estimator: `gradient_for` gets what of a policy is not trained."""
     params, static_part = eqx.partition(policies, eqx.is_inexact_array)
-    gradient = policy_gradient(static_part, task, score, batch=batch, limit=limit)
+    gradient = gradient_for(static_part)
     state = state or jax.vmap(lambda p: start(p, optimiser))(params)
     keys = jr.split(named(key, "steps"), group_size(policies))
     state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)

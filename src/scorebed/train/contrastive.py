@@ -1,0 +1,60 @@
+"""Policies trained on contrastive estimates of the EIG: the baselines PCE, NMC and MLMC, as losses for `fit`.
+
+The same key draws the same θ and noise for all of them as for `policy_loss`: methods differ in their contrastive draws alone.
+"""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.random as jr
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Scalar
+
+from scorebed.estimators.mlmc import mlmc_batch
+from scorebed.estimators.pce import nmc, pce
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.rollout import Noise, draw_noise
+from scorebed.tasks.base import Task
+from scorebed.train.fit import Loss, Terms
+
+
+def pce_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
+    """Minus the PCE bound, averaged over `batch` trajectories. batch·(inner + 1)·T NLE a step."""
+    return _mean_of(pce, "pce", static_part, task, batch=batch, inner=inner)
+
+
+def nmc_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
+    """Minus the NMC estimate: an *upper* bound goes up, and a policy may exploit its slack. The cost of PCE."""
+    return _mean_of(nmc, "nmc", static_part, task, batch=batch, inner=inner)
+
+
+def mlmc_loss(static_part: PyTree, task: Task, *, batch: int, base: int = 1, cap: int = 12, tau: float = 1.1) -> Loss:
+    """Minus the NMC estimate with base·2^cap inner samples, without bias, at the cost of `expected_nle`. The paper's defaults."""
+
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        policy = eqx.combine(params, static_part)
+        thetas, noises = jax.vmap(lambda k: _draw(task, policy, k))(jr.split(key, batch))
+        draws = named(key, "contrast")
+        return {"mlmc": -mlmc_batch(task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws).mean()}
+
+    return loss
+
+
+def _mean_of(
+    estimator: Callable[..., Scalar], name: str, static_part: PyTree, task: Task, *, batch: int, inner: int
+) -> Loss:
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        policy = eqx.combine(params, static_part)
+
+        def one(key: PRNGKeyArray) -> Scalar:
+            return estimator(task, policy, *_draw(task, policy, key), inner=inner, key=named(key, "contrast"))
+
+        return {name: -jax.vmap(one)(jr.split(key, batch)).mean()}
+
+    return loss
+
+
+def _draw(task: Task, policy: Policy, key: PRNGKeyArray) -> tuple[Float[Array, " k"], Noise]:
+    theta = task.prior.sample(key=named(key, "theta"))
+    return theta, draw_noise(task, policy, key=named(key, "noise"))

@@ -160,6 +160,7 @@ def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path,
     }
 
 
+@pytest.mark.slow
 def test_few_draws_are_replaced_by_particles(tmp_path, capsys, short_pendulum):
     del short_pendulum
     run, T, calls = make_run(tmp_path / "run", "pendulum"), 3, 16

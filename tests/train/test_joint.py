@@ -108,6 +108,7 @@ def test_a_trajectory_without_a_gradient_does_no_harm():
     assert found["x"] == 0
 
 
+@pytest.mark.slow
 def test_both_learn_and_pairs_are_separate():
     both = pairs(Scaled(jnp.asarray(0.5)), eqx.filter_vmap(static)(jr.split(jr.key(7), 2)))
     trained = train_jointly(

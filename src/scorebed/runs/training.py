@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
@@ -43,9 +42,9 @@ from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box
 from scorebed.train.contrastive import nmc_loss, pce_loss
-from scorebed.train.fit import Gradient, Loss, StepInfo, gradient_of, start
-from scorebed.train.joint import Pair, joint_optimiser, pairs, start_jointly, train_jointly
-from scorebed.train.policy import fit_policies, fresh_policies, group_size, member, policy_gradient, policy_optimiser
+from scorebed.train.fit import Gradient, Loss, StepInfo, gradient_of, start, start_batch
+from scorebed.train.joint import Pair, joint_optimiser, pairs, train_jointly
+from scorebed.train.policy import fit_batch, fresh_policies, group_size, member, policy_gradient, policy_optimiser
 from scorebed.train.score import PILOT, Weights, automatic_weights, score_optimiser, train_score
 
 MONITOR_OUTER = 128
@@ -157,10 +156,10 @@ class Execution:
         steps, key = config.steps, named(self.key, stage)
         fresh = fresh_policies(name, self.task, count, key=named(key, "init"))
         optimiser = _policy_optimiser(config)
-        template = jax.vmap(lambda p: start(p, optimiser))(eqx.filter(fresh, eqx.is_inexact_array))
+        template = start_batch(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
         monitor = self._monitor(config, lambda average: eqx.combine(average, fresh))
         with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:
-            last = fit_policies(
+            last = fit_batch(
                 self._estimator(score, config),
                 fresh,
                 steps=steps,
@@ -194,7 +193,7 @@ class Execution:
             steps=steps, learning_rate=self.config.score.joint_rate, clip=self.config.score.clip, floor_rate=0.0
         )
         optimiser = joint_optimiser(of_score, _policy_optimiser(config))
-        template = start_jointly(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
+        template = start_batch(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
         monitor = self._monitor(config, lambda average: eqx.combine(average.policy, fresh.policy))
         weights = _weights(self.config.score, self.task, self.sampler, key=named(self.key, "score", 0, "weights"))
         with Keeper(self.folder, self.progress, stage, steps, template, monitor) as keeper:

@@ -75,6 +75,11 @@ def start(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
     return FitState(params, params, optimiser.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32))
 
 
+def start_batch(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
+    """The same for every member of a batch of parameters."""
+    return jax.vmap(lambda p: start(p, optimiser))(params)
+
+
 def fit(
     gradient: Gradient,
     state: FitState,

@@ -11,9 +11,8 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 import optax
-from jaxtyping import PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
 from scorebed.estimators.score import check_additive_noise
 from scorebed.keys import named
@@ -21,8 +20,8 @@ from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
-from scorebed.train.fit import FitState, Gradient, StepInfo, Terms, fit, gradient_of, start
-from scorebed.train.policy import policy_gradient
+from scorebed.train.fit import FitState, Gradient, StepInfo, Terms, gradient_of
+from scorebed.train.policy import fit_batch, group_size, policy_gradient
 from scorebed.train.score import Weights, score_loss
 
 
@@ -35,7 +34,7 @@ class Pair(eqx.Module):
 
 def pairs(score: Score, policies: Policy) -> Pair:
     """A batch of policies, each with a copy of the score to start from."""
-    count = jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0].shape[0]
+    count = group_size(policies)
     params, rest = eqx.partition(score, eqx.is_inexact_array)
     copies = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (count, *leaf.shape)), params)
     return Pair(eqx.combine(copies, rest), policies)
@@ -85,16 +84,8 @@ def train_jointly(
     A step costs batch.score + batch.policy trajectories of T NLE a pair, and those of the score on each.
     """
     check_additive_noise(task, key=named(key, "check"))
-    params, static = eqx.partition(both, eqx.is_inexact_array)
-    count = jax.tree.leaves(params)[0].shape[0]
-    state = state or start_jointly(params, optimiser)
-    gradient = joint_gradient(static, task, sampler, weights, batch=batch, limit=limit)
-    keys = jr.split(named(key, "steps"), count)
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
-    trained: Pair = eqx.combine(state.average, static)
+    trained: Pair = fit_batch(
+        lambda static: joint_gradient(static, task, sampler, weights, batch=batch, limit=limit),
+        both, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
+    )  # fmt: skip
     return trained
-
-
-def start_jointly(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
-    """The state before the first step, of every pair."""
-    return jax.vmap(lambda p: start(p, optimiser))(params)

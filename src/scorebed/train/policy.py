@@ -25,7 +25,7 @@ from scorebed.policies.static import Static
 from scorebed.rollout import draw_noise
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
-from scorebed.train.fit import FitState, Gradient, Loss, StepInfo, Terms, fit, gradient_of, start
+from scorebed.train.fit import FitState, Gradient, Loss, StepInfo, Terms, fit, gradient_of, start_batch
 
 CHUNK = 64  # trajectories whose gradients are held at once
 
@@ -115,16 +115,17 @@ def train_policies(
     check_additive_noise(task, key=named(key, "check"))
     if isinstance(policies, str):
         policies = fresh_policies(policies, task, count, key=named(key, "init"))
-    return fit_policies(
+    trained: Policy = fit_batch(
         lambda static_part: policy_gradient(static_part, task, score, batch=batch, limit=limit),
         policies, steps=steps, decay=decay, block=block, on_step=on_step, state=state, key=key,
         optimiser=optimiser or policy_optimiser(optax.cosine_decay_schedule(learning_rate, steps, 0.05)),
     )  # fmt: skip
+    return trained
 
 
-def fit_policies(
+def fit_batch(
     gradient_for: Callable[[PyTree], Gradient],
-    policies: Policy,
+    batch: Any,
     *,
     steps: int,
     optimiser: optax.GradientTransformation,
@@ -133,12 +134,12 @@ def fit_policies(
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     state: FitState | None = None,
     key: PRNGKeyArray,
-) -> Policy:
-    """A batch of policies trained with any estimator: `gradient_for` gets what of a policy is not trained."""
-    params, static_part = eqx.partition(policies, eqx.is_inexact_array)
+) -> Any:
+    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of them is not trained."""
+    params, static_part = eqx.partition(batch, eqx.is_inexact_array)
     gradient = gradient_for(static_part)
-    state = state or jax.vmap(lambda p: start(p, optimiser))(params)
-    keys = jr.split(named(key, "steps"), group_size(policies))
+    state = state or start_batch(params, optimiser)
+    keys = jr.split(named(key, "steps"), group_size(params))
     state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
     return eqx.combine(state.average, static_part)
 

@@ -24,7 +24,7 @@ from scorebed.rollout import draw_noise, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
 from scorebed.train.fit import FitState, Gradient, Loss, StepInfo, Terms, fit, gradient_of, start
-from scorebed.train.policy import group_size, policy_optimiser, shortened_gradient
+from scorebed.train.policy import fit_batch, policy_optimiser, shortened_gradient
 from scorebed.train.score import score_optimiser
 from scorebed.variational.marginal import MarginalDensity
 from scorebed.variational.posterior import PosteriorDensity
@@ -190,12 +190,11 @@ def train_policies(
     """Stage 2 with a fixed density: a batch of policies of one architecture, trained at once."""
     if isinstance(density, MarginalDensity):
         check_additive_noise(task, key=named(key, "check"))
-    params, static = eqx.partition(policies, eqx.is_inexact_array)
-    gradient = policy_gradient(static, task, density, batch=batch, limit=limit)
-    state = state or start_restarts(params, optimiser)
-    keys = jr.split(named(key, "steps"), group_size(policies))
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
-    return eqx.combine(state.average, static)
+    trained: Policy = fit_batch(
+        lambda static: policy_gradient(static, task, density, batch=batch, limit=limit),
+        policies, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
+    )  # fmt: skip
+    return trained
 
 
 def train_posterior_and_policy(
@@ -216,19 +215,11 @@ def train_posterior_and_policy(
     batch·T NLE a step and pair. Without an optimiser: `paper_joint_optimiser`.
     """
     optimiser = optimiser or paper_joint_optimiser(steps=steps)
-    params, static = eqx.partition(both, eqx.is_inexact_array)
-    gradient, state = (
-        gradient_of(joint_posterior_loss(static, task, batch=batch)),
-        state or start_restarts(params, optimiser),
-    )
-    keys = jr.split(named(key, "steps"), group_size(both))
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
-    return eqx.combine(state.average, static)
-
-
-def start_restarts(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
-    """The state before the first step, of every member of a batch."""
-    return jax.vmap(lambda p: start(p, optimiser))(params)
+    trained: PosteriorAndPolicy = fit_batch(
+        lambda static: gradient_of(joint_posterior_loss(static, task, batch=batch)),
+        both, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
+    )  # fmt: skip
+    return trained
 
 
 def _upper_bound(task: Task, density: MarginalDensity, policy: Policy, *, batch: int, key: PRNGKeyArray) -> Scalar:

@@ -77,6 +77,13 @@ class Ledger:
             )
         self._totals[entry] = self._totals.get(entry, 0) + nle
 
+    def settle(self, entry: str, nle: int) -> None:
+        """What an entry came to once its work was done; at most what was charged."""
+        charged = self._totals.get(entry, 0)
+        require(type(nle) is int and 0 <= nle <= charged, f"the NLE of '{entry}' in the end", got=f"{nle:,}",
+                expected=f"at most the {charged:,} that were charged", fix="charge all that the work may take.")  # fmt: skip
+        self._totals[entry] = nle
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cost(abc.ABC):

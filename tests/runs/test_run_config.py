@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, UnknownNameError
 from scorebed.runs.config import (
     METHODS,
+    DensityConfig,
     EvaluationConfig,
+    IOSMCConfig,
     PolicyConfig,
     RunConfig,
     ScoreConfig,
@@ -44,15 +46,24 @@ def configs(draw):
         schedule=draw(st.sampled_from(["cosine", "exponential", "constant"])),
         decay_rate=draw(st.floats(0, 1, exclude_min=True)), decay_every=draw(COUNTS),
         final_rate=draw(st.floats(0, 1e-3)), beta1=draw(SHARES), beta2=draw(SHARES), clip=draw(RATES), ema=draw(SHARES),
-        monitor_every=draw(COUNTS), monitor_inner=draw(COUNTS),
+        monitor_every=draw(COUNTS), monitor_inner=draw(COUNTS), patience=draw(st.integers(0, 2**31 - 1)),
     )  # fmt: skip
+    density = DensityConfig(
+        width=96, layers=draw(COUNTS), heads=draw(st.sampled_from([1, 2, 3, 8])), bins=draw(st.integers(2, 1000)),
+        steps=draw(COUNTS), batch=draw(COUNTS), learning_rate=draw(RATES), floor_rate=draw(st.floats(0, 1e-3)),
+    )  # fmt: skip
+    nested = IOSMCConfig(trajectories=draw(st.integers(2, 2**31 - 1)), particles=2, penalty=draw(RATES))
     evaluation = EvaluationConfig(
-        outer=draw(COUNTS), inner=draw(COUNTS), select_outer=draw(COUNTS), select_inner=draw(COUNTS)
+        outer=draw(COUNTS),
+        inner=draw(COUNTS),
+        select_outer=draw(COUNTS),
+        select_inner=draw(COUNTS),
+        references=draw(st.booleans()),
     )
     return RunConfig(
         task=draw(NAMES), method=draw(st.sampled_from(METHODS)), preset=draw(NAMES), policy=draw(NAMES),
         policies=draw(COUNTS), repeats=draw(COUNTS), seed=draw(st.integers(0, 2**32 - 1)), score=score,
-        policy_training=policy, evaluation=evaluation,
+        policy_training=policy, evaluation=evaluation, density=density, iosmc=nested,
     )  # fmt: skip
 
 
@@ -98,7 +109,7 @@ def test_a_configuration_cannot_be_changed_and_every_key_is_described(config):
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.seed = 1
     assert all(describe().values())
-    assert len(describe()) == 12 + 18 + 16 + 4
+    assert len(describe()) == 14 + 18 + 14 + 20 + 5 + 5
 
 
 def test_an_override_that_smuggles_a_second_line_is_a_string():

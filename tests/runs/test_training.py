@@ -17,9 +17,9 @@ from scorebed.errors import UnknownNameError
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder
+from scorebed.runs.keeper import block_size
 from scorebed.runs.leaves import read_metadata
 from scorebed.runs.load import load
-from scorebed.runs.training import block_size
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.priors import Floored
 

@@ -158,5 +158,5 @@ def test_refusals():
         ConditionalFlow(task, other, COORDINATES, TINY, key=jr.key(0))
     right = IsotropicGaussian(2, task.designs)
     with pytest.raises(InvalidValueError, match="sizes of a flow"):
-        JointFlow(task, right, COORDINATES, FlowSizes(knots=0), key=jr.key(0))
+        JointFlow(task, right, COORDINATES, FlowSizes(bins=1), key=jr.key(0))
     assert PAPER_SIZES == (5, 80, 2, 8, 4.0)

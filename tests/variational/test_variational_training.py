@@ -59,7 +59,7 @@ def gap_of(surrogate, task, density) -> float:
 @functools.cache
 def untrained(kind):
     coordinates = once(lambda key: flow_coordinates(ONE, SAMPLER, key=key))(jr.key(0))
-    return kind(ONE, SAMPLER, coordinates, FlowSizes(layers=2, width=8, depth=1, knots=5), key=jr.key(1))
+    return kind(ONE, SAMPLER, coordinates, FlowSizes(layers=2, width=8, depth=1, bins=6), key=jr.key(1))
 
 
 @pytest.mark.slow

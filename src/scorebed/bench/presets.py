@@ -9,9 +9,14 @@ from typing import Any
 
 from scorebed.errors import UnknownNameError
 from scorebed.policies import paper_policy
+from scorebed.runs.methods import UNTRAINED
+from scorebed.runs.training import STATIC_RATE
 from scorebed.tasks.base import Task
+from scorebed.tasks.cartpole import CartPole
+from scorebed.tasks.double_link import DoubleLink
 from scorebed.tasks.gravimetry import Gravimetry
 from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.pendulum import Pendulum
 from scorebed.tasks.sde import EulerMaruyama
 
 PRESETS = ("quick", "laptop", "paper")
@@ -24,7 +29,50 @@ def preset_values(preset: str, task_name: str, task: Task, *, method: str = "sco
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
     sizes = copy.deepcopy(_paper(task) if preset == "paper" else _particles(task, quick=preset == "quick"))
-    return {"task": task_name, "method": method, "preset": preset, "policy": paper_policy(task)} | sizes
+    paper = preset == "paper"
+    sizes["density"] = _density(task, method, paper=paper, quick=preset == "quick")
+    sizes["iosmc"] = _nested(task, paper=paper)
+    sizes["policy_training"] |= _own(method, task, paper=paper, steps=sizes["density"]["steps"])
+    policy = method if method in ("static", *UNTRAINED) else paper_policy(task)
+    if method == "myopic" and not paper:  # it computes in every experiment
+        sizes["evaluation"]["outer"] = 128
+    return {"task": task_name, "method": method, "preset": preset, "policy": policy} | sizes
+
+
+def _density(task: Task, method: str, *, paper: bool, quick: bool) -> Values:
+    """A flow for `varmarg`, a transformer for the others; the sizes of the paper, or about a tenth of them."""
+    flow, dynamical = method == "varmarg", isinstance(task, EulerMaruyama)
+    if paper:
+        paper_sizes: Values = {"width": 80, "layers": 5} if flow else {"width": 256, "layers": 4}
+        return paper_sizes | {"steps": 199_500 if dynamical else 190_000, "batch": 1024}
+    sizes: Values = {"width": 64, "layers": 3} if flow else {"width": 64, "layers": 2, "heads": 4, "sigma": 0.1}
+    return sizes | {"steps": 2000 if quick else 10_000, "batch": 256, "ema": 0.99}
+
+
+def _nested(task: Task, *, paper: bool) -> Values:
+    """IO-SMC²: tempering and penalty as published for each system, and for any other as for the pendulum."""
+    tempering, penalty = (0.25, 0.1) if isinstance(task, CartPole | DoubleLink) else (1.0, 0.2)
+    sizes = {"trajectories": 1024, "particles": 512} if paper else {"trajectories": 128, "particles": 64}
+    return sizes | {"tempering": tempering, "penalty": penalty}
+
+
+def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
+    """What a method trains policies with that others do not."""
+    paper_inner = 399 if isinstance(task, EulerMaruyama) else 19
+    inner = paper_inner if paper else 255
+    if method == "jointvarpost":
+        rates = (1e-5, 5e-6) if paper else (3e-4, 0.0)
+        return {"steps": steps, "schedule": "cosine", "learning_rate": rates[0], "final_rate": rates[1], "limit": 0.0}
+    if method == "mlmc":
+        return {"base": 1 if paper else 8, "levels": 12 if paper else 6, "limit": 0.0}
+    if method == "iosmc":
+        rate = 5e-4 if isinstance(task, CartPole | DoubleLink) else 1e-3
+        return {"steps": 25, "batch": 64, "inner": inner, "learning_rate": rate, "schedule": "constant", "limit": 0.0}
+    if method == "static":
+        return {"inner": inner, "learning_rate": STATIC_RATE, "schedule": "cosine", "final_rate": 0.0, "limit": 0.0}
+    if method in ("pce", "nmc"):
+        return {"inner": inner, "limit": 0.0}
+    return {} if method in ("score", "jointscore") else {"limit": 0.0}
 
 
 def _paper(task: Task) -> Values:
@@ -81,7 +129,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "particles": 8,
             "cloud": 8,
             "width": 128,
-            "steps": (1500 if dynamical else 1200) if quick else 8000,
+            "steps": (3000 if dynamical else 1200) if quick else 8000,
             "batch": 256,
             "learning_rate": 1e-3,
             "clip": 10.0,
@@ -97,7 +145,8 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
             "monitor_every": 25 if quick else 50,
-            "monitor_inner": 100_000,
+            "monitor_inner": 20_000 if isinstance(task, Pendulum | CartPole) else 100_000,
+            "patience": 75 if dynamical and quick else 0,
         },
         "evaluation": {
             "outer": 512 if quick else 2048,

@@ -18,6 +18,7 @@ COMMANDS = {
     "resume": "Go on with a run after any interruption.",
     "evaluate": "Bounds of a trained policy, of any size.",
     "diagnose": "Is the score good? Gradient bias and variance, coverage, conditioning.",
+    "bench": "Methods side by side, at one budget or in one time.",
     "report": "A run as one HTML file: bounds, curves, experiments, cost.",
     "nle": "The budget arithmetic of the paper, exact.",
 }

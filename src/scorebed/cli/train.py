@@ -9,8 +9,7 @@ from scorebed.cli._output import Json
 
 if TYPE_CHECKING:
     from scorebed.runs.folder import RunFolder
-
-TRAINED = ("score", "jointscore", "pce", "nmc")
+    from scorebed.runs.terms import Terms
 
 
 def train(
@@ -19,7 +18,11 @@ def train(
     *,
     preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
     method: Annotated[
-        str, Parameter(help="score; jointscore: the score goes on learning on the policy's own designs; pce; nmc.")
+        str,
+        Parameter(
+            help="score; jointscore: the score goes on learning on the policy's own designs; pce; nmc; mlmc; varmarg; varpost; "
+            "jointvarpost; iosmc; static; random; myopic."
+        ),
     ] = "score",
     policy: Annotated[
         str | None, Parameter(help="dad, gru, attention or static; the paper's for the task if left out.")
@@ -31,8 +34,9 @@ def train(
     budget: Annotated[
         str | None, Parameter(help="Likelihood evaluations of training; sizes are chosen to use them.")
     ] = None,
+    minutes: Annotated[str | None, Parameter(help="Minutes of training; steps are chosen to use them.")] = None,
     match: Annotated[Path | None, Parameter(help="A run whose likelihood evaluations are the budget.")] = None,
-    score: Annotated[Path | None, Parameter(help="A run whose trained score is taken over.")] = None,
+    score: Annotated[Path | None, Parameter(help="A run whose trained score, or density, is taken over.")] = None,
     seed: Annotated[str | None, Parameter(help="Seed of all random numbers.")] = None,
     out: Annotated[Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")] = None,
     config: Annotated[Path | None, Parameter(help="A TOML file laid over the preset.")] = None,
@@ -46,23 +50,28 @@ def train(
 
     given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
-    allowed = _allowed(budget, match)
+    allowed = _allowed(budget, match, minutes)
     with _begin(task, preset, method, score, out, config, overrides, allowed) as folder:
         execute(folder, as_json=as_json)
 
 
-def _allowed(budget: str | None, match: Path | None) -> int | None:
-    """The NLE that a run may spend, from the two ways of saying so."""
-    from scorebed.cli._numbers import whole
+def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Terms | None":
+    """What a run may spend, from the three ways of saying so."""
+    from scorebed.cli._numbers import positive, whole
     from scorebed.errors import require
     from scorebed.runs.folder import RunFolder
+    from scorebed.runs.terms import Terms
 
-    require(budget is None or match is None, "--budget and --match", got="both", expected="one of them",
-            fix="leave one out.")  # fmt: skip
+    given = {"--budget": budget, "--match": match, "--minutes": minutes}
+    names = [name for name, value in given.items() if value is not None]
+    require(len(names) < 2, " and ".join(names), got=f"{len(names)} limits", expected="one of them",
+            fix="leave the others out.")  # fmt: skip
+    if minutes is not None:
+        return Terms(minutes=positive("--minutes", minutes))
     if match is not None:
         record: dict[str, Any] = RunFolder.open(match).read_json("record.json")  # type: ignore[assignment]
-        return int(record["nle"])
-    return None if budget is None else whole("--budget", budget, 1)
+        return Terms(budget=int(record["nle"]))
+    return None if budget is None else Terms(budget=whole("--budget", budget, 1))
 
 
 def _begin(
@@ -73,31 +82,33 @@ def _begin(
     out: Path | None,
     config: Path | None,
     overrides: list[str],
-    budget: int | None,
+    terms: "Terms | None",
 ) -> "RunFolder":
     """A new run folder with its configuration, and with the score that is taken over. Nothing is written on bad input."""
     from scorebed.bench.presets import preset_values
     from scorebed.errors import UnknownNameError, require
     from scorebed.policies import POLICIES
-    from scorebed.runs.artifacts import check_score, copy_scores
-    from scorebed.runs.budget import BY_SCORE, within
-    from scorebed.runs.config import make_config
+    from scorebed.runs.artifacts import check_upfront, copy_upfront
+    from scorebed.runs.config import METHODS, make_config
     from scorebed.runs.folder import RunFolder
+    from scorebed.runs.methods import UNTRAINED, UPFRONT
     from scorebed.tasks import make_task
 
     task = make_task(name)
-    if method not in TRAINED:
-        raise UnknownNameError("method", method, TRAINED)
+    if method not in METHODS:
+        raise UnknownNameError("method", method, METHODS)
     values = preset_values(preset, name, task, method=method)
     if score is not None:
-        require(method in BY_SCORE, "--score", got=f"method {method}", expected=" or ".join(BY_SCORE),
-                fix="leave it out: this method needs no score.")  # fmt: skip
-        values |= check_score(score, task)
+        require(method in UPFRONT, "--score", got=f"method {method}", expected=" or ".join(UPFRONT),
+                fix="leave it out: this method learns nothing upfront.")  # fmt: skip
+        values |= check_upfront(score, method, task)
     resolved = make_config(values, overrides, config)
-    resolved = resolved if budget is None else within(resolved, task, budget)
-    if resolved.policy not in POLICIES:
+    if resolved.policy not in POLICIES and method not in UNTRAINED:
         raise UnknownNameError("policy", resolved.policy, POLICIES)
+    require(method != "iosmc" or resolved.policy == "gru", "the policy of iosmc", got=resolved.policy,
+            expected="gru, whose designs have a density", fix="add --policy gru.")  # fmt: skip
+    resolved = resolved if terms is None else terms.apply(resolved, task)
     folder = RunFolder.create(out, resolved) if out is not None else RunFolder.create_next(Path("runs"), resolved)
     if score is not None:
-        copy_scores(score, folder)
+        copy_upfront(score, folder)
     return folder

@@ -27,11 +27,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, Scalar
 
 from scorebed.estimators.pce import contrastive, prior_draws
 from scorebed.keys import named
 from scorebed.nle import MLMC, level_probabilities, level_weights
+from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
@@ -168,6 +170,19 @@ def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> Plan:
     inside = [int(whole) + (u < part).astype(jnp.int32) for part, whole in edges]
     first = jnp.stack([jnp.zeros((), jnp.int32), *inside, jnp.full((), batch, jnp.int32)])
     return Plan(first, tuple(math.ceil(batch * p) for p in probabilities))
+
+
+def realised_nle(
+    task: Task, keys: Key[Array, "*B"], *, batch: int, base: int, cap: int, tau: float
+) -> Int[np.ndarray, "*B"]:
+    """What batches of `mlmc_batch` with these keys cost, exactly; levels follow from keys alone, so it is known beforehand."""
+
+    def counts(key: PRNGKeyArray) -> Int[Array, " levels"]:
+        return jnp.diff(stratify(batch, cap=cap, tau=tau, key=named(key, "level")).first)
+
+    each = np.asarray(once(jax.vmap(counts))(keys.reshape(-1)), np.int64)
+    nle = task.horizon * (base * (each << np.arange(cap + 1)).sum(1) + each[:, 0])
+    return nle.reshape(keys.shape)
 
 
 def expected_nle(task: Task, *, batch: int = 1, base: int, cap: int, tau: float) -> float:

@@ -1,4 +1,4 @@
-"""Trained scores and policies as files: saved with what they were made for, refused elsewhere, taken over by other runs."""
+"""What was trained, as files: saved with what it was made for, refused elsewhere, taken over by other runs."""
 
 import dataclasses
 import hashlib
@@ -15,23 +15,29 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
+from scorebed.baselines.myopic import Myopic
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
 from scorebed.once import once
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.runs.config import ScoreConfig
+from scorebed.policies.random import RandomDesigns
+from scorebed.runs.config import DensityConfig, RunConfig, ScoreConfig
 from scorebed.runs.durable import replace_file
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.leaves import load_leaves, read_metadata
+from scorebed.runs.methods import UPFRONT
 from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.paper import reference_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
+from scorebed.variational.marginal import FlowSizes, MarginalDensity, marginal_flow
+from scorebed.variational.posterior import MixturePosterior
 
-# The score that method `jointscore` made for the best policy of a repeat.
-JOINT_SCORE = "joint-score-{}.safetensors"
+# The score that method `jointscore` made for the best policy of a repeat, and the posterior that `jointvarpost` made.
+JOINT_SCORE, JOINT_POSTERIOR = "joint-score-{}.safetensors", "joint-posterior-{}.safetensors"
 
 
 def fingerprint(task: Task) -> str:
@@ -85,10 +91,62 @@ def load_score(path: Path, config: ScoreConfig, task: Task, sampler: DesignSampl
     return score
 
 
+def fresh_marginal(config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> MarginalDensity:
+    """An untrained flow of the configured sizes."""
+    return marginal_flow(task, sampler, FlowSizes(config.layers, config.width, config.depth, config.bins), key=key)
+
+
+def load_marginal(path: Path, config: DensityConfig, task: Task, sampler: DesignSampler) -> MarginalDensity:
+    """A saved flow. It is built anew and its arrays replaced: a flow cannot be made from shapes alone."""
+    require_made_for(path, task)
+    arrays, rest = eqx.partition(fresh_marginal(config, task, sampler, key=jr.key(0)), eqx.is_array)
+    density: MarginalDensity = eqx.combine(load_leaves(path, arrays), rest)
+    return density
+
+
+def fresh_posterior(
+    config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+) -> MixturePosterior:
+    """An untrained mixture posterior of the configured sizes."""
+    made: MixturePosterior = once(posterior_maker(config, task, sampler))(key)
+    return made
+
+
+def posterior_maker(
+    config: DensityConfig, task: Task, sampler: DesignSampler
+) -> Callable[[PRNGKeyArray], MixturePosterior]:
+    """The mixture posterior of a key. Of its embedding only the frequencies are configured; the rest keeps the paper's
+    proportions to the width: 64 features and hidden layers of 192 and 128 at 256."""
+    width = config.width
+
+    def make(key: PRNGKeyArray) -> MixturePosterior:
+        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        return MixturePosterior(
+            task, standardise, components=config.components, width=width, blocks=config.layers, heads=config.heads,
+            features=max(1, width // 4), sigma=config.sigma, hidden=(max(1, 3 * width // 4), max(1, width // 2)),
+            key=named(key, "init"),
+        )  # fmt: skip
+
+    return make
+
+
+def load_posterior(path: Path, config: DensityConfig, task: Task, sampler: DesignSampler) -> MixturePosterior:
+    """A saved mixture posterior."""
+    density: MixturePosterior = _load(path, posterior_maker(config, task, sampler), task)
+    return density
+
+
 def load_policy(path: Path, name: str, task: Task) -> Policy:
     """A saved policy of the architecture `name`, refused if it was made for another task, prior or horizon."""
     policy: Policy = _load(path, lambda key: make_policy(name, task, key=key), task)
     return policy
+
+
+def untrained_policy(config: RunConfig, task: Task) -> Policy:
+    """Designs that no training made: drawn at random, or found anew in every experiment."""
+    if config.method == "random":
+        return RandomDesigns(reference_sampler(task)[0])
+    return Myopic(task, key=named(jr.key(config.seed), "myopic"))
 
 
 def _load(path: Path, make: Callable[[PRNGKeyArray], Any], task: Task) -> Any:
@@ -99,28 +157,33 @@ def _load(path: Path, make: Callable[[PRNGKeyArray], Any], task: Task) -> Any:
     return eqx.combine(load_leaves(path, arrays), rest)
 
 
-def check_score(run: Path, task: Task) -> dict[str, Any]:
-    """The settings under which a run takes over the scores of another, refused unless they were made for this task."""
+def check_upfront(run: Path, method: str, task: Task) -> dict[str, Any]:
+    """The settings under which a run takes over what another learned upfront, refused unless it was made for this task."""
     source = RunFolder.open(run)
     config = source.config()
-    paths = [run / f"score-{index}.safetensors" for index in range(config.score.seeds)]
-    for path in paths:
-        if not path.exists():
+    for name in upfront_files(method, config):
+        if not (run / name).exists():
             raise InvalidValueError(
                 f"the run {run}",
-                got=f"no {path.name} in it",
-                expected="a run whose scores are trained",
+                got=f"no {name} in it",
+                expected=f"a finished run whose method shares with {method} what it learns upfront",
                 fix=f"finish it first: scorebed resume {run}",
             )
-        require_made_for(path, task)
-    return {"score_run": str(run), "score": dataclasses.asdict(config.score)}
+        require_made_for(run / name, task)
+    section = UPFRONT[method].section
+    return {"score_run": str(run), section: dataclasses.asdict(getattr(config, section))}
 
 
-def copy_scores(run: Path, folder: RunFolder) -> None:
-    """Copy the scores of another run, so that the new one stands on its own."""
-    for index in range(folder.config().score.seeds):
-        name = f"score-{index}.safetensors"
+def copy_upfront(run: Path, folder: RunFolder) -> None:
+    """Copy what another run learned upfront, so that the new one stands on its own."""
+    config = folder.config()
+    for name in upfront_files(config.method, config):
         replace_file(folder.path / name, (run / name).read_bytes())
+
+
+def upfront_files(method: str, config: RunConfig) -> list[str]:
+    """The files of what a method learns upfront."""
+    return [f"{UPFRONT[method].stem}-{index}.safetensors" for index in range(UPFRONT[method].count(config))]
 
 
 def require_made_for(path: Path, task: Task) -> None:
@@ -131,5 +194,5 @@ def require_made_for(path: Path, task: Task) -> None:
             f"the file {path}",
             got=f"one made for another task, prior or horizon ({made_for})",
             expected=f"one made for this {type(task).__name__} ({fingerprint(task)})",
-            fix="train a score for this task.",
+            fix="train one for this task.",
         )

@@ -1,17 +1,32 @@
 """What a run will spend, known before it starts, and the sizes that a budget allows.
 
 A budget is likelihood evaluations (NLE) of training, over all policies and repeats. As in the paper, methods turn it into what
-they need most: the score methods into steps of stage 1, PCE and NMC into contrastive parameters.
+they need most: those of two stages into steps of the first, JointVarPost and MLMC into steps, PCE and NMC into contrastive
+parameters. Where a method evaluates no likelihood it pays for every simulated outcome instead.
 """
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Int
 
 from scorebed.errors import InvalidValueError
+from scorebed.keys import named
+from scorebed.nle import IOSMC2
 from scorebed.runs.config import RunConfig
+from scorebed.runs.methods import BY_SCORE, CONTRASTIVE, UNTRAINED, UPFRONT
 from scorebed.tasks.base import Task
+from scorebed.train.contrastive import mlmc_nle
+from scorebed.train.policy import member_keys
 from scorebed.train.score import PILOT
 
-BY_SCORE = ("score", "jointscore")
+# A score of fewer steps is worse than one whose particles have smaller clouds, each of which costs NLE.
+ENOUGH_STEPS, SMALLEST_CLOUD = 1000, 2
 
 
 def score_nle(config: RunConfig, task: Task) -> int:
@@ -20,37 +35,124 @@ def score_nle(config: RunConfig, task: Task) -> int:
     return score.particles * score.cloud * task.horizon if score.kind == "particles" else 0
 
 
-def policy_cost(config: RunConfig, task: Task) -> int:
-    """NLE of training one policy: its own trajectories, and with `jointscore` those its score learns from."""
+def upfront_cost(config: RunConfig, task: Task) -> int:
+    """NLE of learning one score or density. What another run learned is free, but `jointscore` weighs its residuals anew."""
+    pilot = PILOT * task.horizon if config.method in BY_SCORE else 0
+    if config.score_run:
+        return pilot if config.method == "jointscore" else 0
+    return pilot + getattr(config, UPFRONT[config.method].section).steps * _upfront_step(config, task)
+
+
+def group_cost(config: RunConfig, task: Task, stage: str, count: int, steps: int) -> int:
+    """NLE of `steps` steps of a batch of policies: their trajectories, and with `jointscore` those their scores learn from."""
     training, T = config.policy_training, task.horizon
+    if config.method in UNTRAINED:
+        return 0
     if config.method in BY_SCORE:
         batch = training.batch + (config.score.batch if config.method == "jointscore" else 0)
-        return training.steps * batch * (T + score_nle(config, task))
-    return training.steps * training.batch * (training.inner + 1) * T
+        return count * steps * batch * (T + score_nle(config, task))
+    if config.method in CONTRASTIVE:
+        return count * steps * training.batch * (training.inner + 1) * T
+    if config.method == "iosmc":
+        return count * iosmc_bill(config, task, steps).upper
+    if config.method == "mlmc":
+        return int(_mlmc_costs(config, task, stage, count, steps).sum())
+    return count * steps * training.batch * T
+
+
+def iosmc_bill(config: RunConfig, task: Task, iterations: int) -> IOSMC2:
+    """What IO-SMC² may cost, between `.lower` and `.upper`: only the run knows how often its particles degenerate."""
+    sizes = config.iosmc
+    return IOSMC2(T=task.horizon, K=iterations, N=sizes.trajectories, M=sizes.particles, R=sizes.moves, S=1)
+
+
+def groups(config: RunConfig) -> list[tuple[str, int]]:
+    """The stages in which policies are trained, and how many in each: P shared out among the scores, in every repeat."""
+    # IO-SMC² trains one policy at a time.
+    alone = config.policies if config.method == "iosmc" else 1
+    parts = UPFRONT[config.method].count(config) if config.method in UPFRONT else alone
+    counts = [config.policies // parts + (s < config.policies % parts) for s in range(parts)]
+    return [(f"policy-{r}-{s}", count) for r in range(config.repeats) for s, count in enumerate(counts)]
 
 
 def within(config: RunConfig, task: Task, budget: int) -> RunConfig:
     """The same run with the largest sizes that a budget allows; refused if its smallest version costs more."""
-    count, T = config.policies * config.repeats, task.horizon
-    if config.method in BY_SCORE:
-        pilot = 0 if config.score_run and config.method == "score" else PILOT * T
-        step = config.score.seeds * config.score.batch * (T + score_nle(config, task))
-        left = budget - count * policy_cost(config, task) - pilot * config.score.seeds
-        if config.score_run:
-            _require_room(budget, budget - left, left >= 0)
-            return dataclasses.replace(config, budget=budget)
-        _require_room(budget, budget - left + step, left >= step)
-        return dataclasses.replace(config, budget=budget, score=dataclasses.replace(config.score, steps=left // step))
+    config = dataclasses.replace(config, budget=budget)
     training = config.policy_training
-    each = count * training.steps * training.batch * T
-    _require_room(budget, 2 * each, budget >= 2 * each)
-    return dataclasses.replace(
-        config, budget=budget, policy_training=dataclasses.replace(training, inner=budget // each - 1)
-    )
+    if config.method in UNTRAINED:
+        return config
+    if config.method in UPFRONT:
+        return _longest_upfront(config, task, budget)
+    if config.method in CONTRASTIVE:
+        each = _spent(_policies(config, inner=1), task) // 2
+        _require_room(budget, 2 * each)
+        return _policies(config, inner=budget // each - 1)
+    if config.method == "iosmc":
+        each = budget // len(groups(config))
+        _require_room(budget, len(groups(config)) * iosmc_bill(config, task, 1).upper)
+        return _policies(config, steps=each // (iosmc_bill(config, task, 2).lower - iosmc_bill(config, task, 1).lower))
+    if config.method == "mlmc":
+        return _policies(config, steps=_longest_mlmc(config, task, budget))
+    each = _spent(config, task) // training.steps
+    _require_room(budget, each)
+    return _policies(config, steps=budget // each)
 
 
-def _require_room(budget: int, least: int, fits: bool) -> None:
-    if not fits:
+def _longest_upfront(config: RunConfig, task: Task, budget: int) -> RunConfig:
+    """As many steps of stage 1 as fit; with fewer than enough of them, smaller clouds around the particles of a score."""
+    learned = UPFRONT[config.method]
+    step = learned.count(config) * _upfront_step(config, task)
+    rest = _spent(config, task) - (0 if config.score_run else getattr(config, learned.section).steps * step)
+    if config.score_run:
+        _require_room(budget, rest)
+        return config
+    score = config.score
+    clouds = config.method in BY_SCORE and score.kind == "particles" and score.cloud >= 2 * SMALLEST_CLOUD
+    if clouds and budget < rest + min(ENOUGH_STEPS, score.steps) * step:
+        smaller = dataclasses.replace(score, cloud=score.cloud // 4 * 2)
+        return _longest_upfront(dataclasses.replace(config, score=smaller), task, budget)
+    _require_room(budget, rest + step)
+    section = dataclasses.replace(getattr(config, learned.section), steps=(budget - rest) // step)
+    return dataclasses.replace(config, **{learned.section: section})
+
+
+def _longest_mlmc(config: RunConfig, task: Task, budget: int) -> int:
+    """The most steps whose realised costs fit."""
+    lowest = sum(count for _, count in groups(config)) * config.policy_training.batch * task.horizon
+    most = max(1, budget // lowest)
+    costs = sum(_mlmc_costs(config, task, stage, count, most).sum(0) for stage, count in groups(config))
+    total = np.cumsum(costs)
+    _require_room(budget, int(total[0]))
+    return int(np.searchsorted(total, budget, side="right"))
+
+
+def _mlmc_costs(config: RunConfig, task: Task, stage: str, count: int, steps: int) -> Int[np.ndarray, "P steps"]:
+    training = config.policy_training
+    keys = member_keys(count, key=named(jr.key(config.seed), stage, "train"))
+    each = jax.vmap(lambda key: jax.vmap(lambda n: jr.fold_in(key, n))(jnp.arange(steps)))(keys)
+    return mlmc_nle(task, each, batch=training.batch, base=training.base, cap=training.levels, tau=training.tau)
+
+
+def _spent(config: RunConfig, task: Task) -> int:
+    """NLE of a whole run."""
+    upfront = UPFRONT[config.method].count(config) * upfront_cost(config, task) if config.method in UPFRONT else 0
+    stages: Sequence[tuple[str, int]] = groups(config)
+    return upfront + sum(group_cost(config, task, stage, n, config.policy_training.steps) for stage, n in stages)
+
+
+def _upfront_step(config: RunConfig, task: Task) -> int:
+    """NLE of one step of learning one score or density."""
+    if config.method in BY_SCORE:
+        return config.score.batch * (task.horizon + score_nle(config, task))
+    return config.density.batch * task.horizon
+
+
+def _policies(config: RunConfig, **values: Any) -> RunConfig:
+    return dataclasses.replace(config, policy_training=dataclasses.replace(config.policy_training, **values))
+
+
+def _require_room(budget: int, least: int) -> None:
+    if budget < least:
         raise InvalidValueError(
             "--budget",
             got=f"{budget:,} likelihood evaluations",

@@ -6,93 +6,39 @@ Sizes have no defaults: a preset decides them for each task. Configuration stops
 """
 
 import dataclasses
-import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import tomli_w
-from pydantic import BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import ErrorDetails
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, UnknownNameError
 from scorebed.runs.durable import explained
-
-FORMAT = 1
-LARGEST = 2**31 - 1  # steps are counted in 32 bits on the device
-
-METHODS = (
-    "score", "jointscore", "pce", "nmc", "mlmc", "varmarg", "varpost", "jointvarpost", "iosmc", "static", "random",
+from scorebed.runs.fields import (
+    LARGEST,
+    Count,
+    Decay,
+    Flag,
+    Name,
+    NonNegative,
+    Positive,
+    Rate,
+    Seed,
+    WeightOrAuto,
+    choice,
+    whole,
 )  # fmt: skip
 
+FORMAT = 1
 
-def _fault(expected: str) -> PydanticCustomError:
-    return PydanticCustomError("value", "{expected}", {"expected": expected})
+METHODS = (
+    "score", "jointscore", "pce", "nmc", "mlmc", "varmarg", "varpost", "jointvarpost", "iosmc", "static", "random", "myopic",
+)  # fmt: skip
 
-
-def _whole(low: int, high: int) -> BeforeValidator:
-    def check(value: object) -> int:
-        # 1e4 is a float in TOML, and a whole number to whoever wrote it.
-        number = int(value) if isinstance(value, float) and value.is_integer() else value
-        if isinstance(number, bool) or not isinstance(number, int) or not low <= number <= high:
-            raise _fault(f"a whole number from {low} to {high}")
-        return number
-
-    return BeforeValidator(check)
-
-
-def _finite(value: object) -> float:
-    """A number as a float; NaN for what is no finite number, so that no comparison holds."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return math.nan
-    try:
-        number = float(value)
-    except OverflowError:  # TOML integers have no limit
-        return math.nan
-    return number if math.isfinite(number) else math.nan
-
-
-def _real(accepts: Callable[[float], bool], expected: str) -> BeforeValidator:
-    def check(value: object) -> float:
-        number = _finite(value)
-        if not accepts(number):
-            raise _fault(expected)
-        return number
-
-    return BeforeValidator(check)
-
-
-def _choice(*names: str) -> BeforeValidator:
-    def check(value: object) -> str:
-        if not isinstance(value, str) or value not in names:
-            raise PydanticCustomError("choice", "{names}", {"names": names})
-        return value
-
-    return BeforeValidator(check)
-
-
-def _name(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 1000:
-        raise _fault("a name of one line")
-    return value
-
-
-def _weight_or_auto(value: object) -> float | str:
-    number = _finite(value)
-    if value != "auto" and not number > 0:
-        raise _fault("a finite positive number or 'auto'")
-    return "auto" if value == "auto" else number
-
-
-Name: TypeAlias = Annotated[str, BeforeValidator(_name)]
-Count: TypeAlias = Annotated[int, _whole(1, LARGEST)]
-Seed: TypeAlias = Annotated[int, _whole(0, 2**32 - 1)]  # beyond 32 bits two seeds may give the same key
-Positive: TypeAlias = Annotated[float, _real(lambda x: x > 0, "a finite positive number")]
-NonNegative: TypeAlias = Annotated[float, _real(lambda x: x >= 0, "a finite number from 0 up")]
-Decay: TypeAlias = Annotated[float, _real(lambda x: 0 <= x < 1, "a number from 0 up to, but not, 1")]
-Rate: TypeAlias = Annotated[float, _real(lambda x: 0 < x <= 1, "a number above 0 and up to 1")]
 
 _CONFIG = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -103,7 +49,7 @@ class ScoreConfig:
 
     kind: Annotated[
         Literal["particles", "transformer", "transformer-direct"],
-        _choice("particles", "transformer", "transformer-direct"),
+        choice("particles", "transformer", "transformer-direct"),
     ]
     """The network: likelihood particles, the paper's conservative transformer, or the transformer without its wrapper."""
     width: Count
@@ -128,9 +74,9 @@ class ScoreConfig:
     """Share of the steps over which the learning rate rises to its peak."""
     clip: Positive
     """Largest norm of a gradient; longer ones are shortened to it."""
-    lambda_y: Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)] = "auto"
+    lambda_y: WeightOrAuto = "auto"
     """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
-    weights: Annotated[Literal["none", "own", "learned"], _choice("none", "own", "learned")] = "none"
+    weights: Annotated[Literal["none", "own", "learned"], choice("none", "own", "learned")] = "none"
     """Weights of the residuals by (y, ξ): none, one over the score's own squared size, or learned from the residuals."""
     bias_penalty: NonNegative = 0.0
     """Weight of the penalty on the score's mean given the designs; 0 for none."""
@@ -143,6 +89,40 @@ class ScoreConfig:
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class DensityConfig:
+    """The density of a variational method, and its training: upfront, or beside a policy."""
+
+    width: Count
+    """Width of its network: of the conditioners of a flow, or the transformer's model dimension."""
+    layers: Count
+    """Number of layers of the flow ('varmarg'), or of transformer blocks ('varpost', 'jointvarpost')."""
+    depth: Count = 2
+    """Hidden layers of each conditioner of the flow."""
+    bins: Annotated[int, whole(2, 1000)] = 8
+    """Bins of each spline of the flow."""
+    heads: Count = 8
+    """Number of attention heads of the transformer, which divides the width."""
+    components: Count = 10
+    """Gaussians of the mixture posterior."""
+    sigma: Positive = 10.0
+    """Frequency scale of the transformer's Fourier features."""
+    steps: Count
+    """Number of training steps; for 'varmarg' and 'varpost'."""
+    batch: Count
+    """Number of simulated experiments per training step."""
+    learning_rate: Positive = 1e-3
+    """Peak learning rate of Adam."""
+    floor_rate: NonNegative = 1e-6
+    """Learning rate at the end of the cosine decay."""
+    warmup_share: Decay = 0.001
+    """Share of the steps over which the learning rate rises to its peak."""
+    clip: Positive = 10.0
+    """Largest norm of a gradient; longer ones are shortened to it."""
+    ema: Decay = 0.0
+    """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
 class PolicyConfig:
     """Stage 2: the training of a policy."""
 
@@ -152,7 +132,7 @@ class PolicyConfig:
     """Number of simulated experiments per training step."""
     learning_rate: Positive
     """First learning rate of Adam."""
-    schedule: Annotated[Literal["cosine", "exponential", "constant"], _choice("cosine", "exponential", "constant")]
+    schedule: Annotated[Literal["cosine", "exponential", "constant"], choice("cosine", "exponential", "constant")]
     """How the learning rate changes over the steps."""
     decay_rate: Rate = 0.98
     """Factor on the learning rate after every `decay_every` steps; for the exponential schedule."""
@@ -167,17 +147,41 @@ class PolicyConfig:
     clip: Positive = 1.0
     """Largest norm of a gradient; longer ones are shortened to it."""
     inner: Count = 15
-    """Contrastive parameters of every trajectory, M; for the methods 'pce' and 'nmc'."""
+    """Contrastive parameters of every trajectory, M; for the methods 'pce', 'nmc' and 'static'."""
+    base: Count = 1
+    """Contrastive parameters at the lowest level, M0; for the method 'mlmc'."""
+    levels: Annotated[int, whole(0, 30)] = 12
+    """The highest level, of M0·2^levels contrastive parameters; for the method 'mlmc'."""
+    tau: Positive = 1.1
+    """Rate at which levels become rare, 2^(−τ l); for the method 'mlmc'."""
     limit: NonNegative = 0.0
     """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the unbiased mean."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
-    keep: Annotated[Literal["best", "last"], _choice("best", "last")] = "best"
+    keep: Annotated[Literal["best", "last"], choice("best", "last")] = "best"
     """The policy that is kept: the best by the estimates while training, or the last one."""
     monitor_every: Count
     """Steps between two estimates of the bound while training."""
     monitor_inner: Count
     """Contrastive parameters of those estimates."""
+    patience: Annotated[int, whole(0, LARGEST)] = 0
+    """Steps without a better estimate after which training ends; 0 for all steps."""
+
+
+@dataclass(frozen=True, kw_only=True, config=_CONFIG)
+class IOSMCConfig:
+    """Nested particles of IO-SMC²; its iterations, batches of trajectories and rates are those of stage 2."""
+
+    trajectories: Annotated[int, whole(2, LARGEST)]
+    """Trajectories of a sweep, N, the reference among them."""
+    particles: Annotated[int, whole(2, LARGEST)]
+    """Parameters that every trajectory carries, M."""
+    moves: Annotated[int, whole(0, 1000)] = 3
+    """Metropolis steps of degenerate particles, R."""
+    tempering: NonNegative = 1.0
+    """How much informative trajectories are preferred."""
+    penalty: NonNegative = 0.0
+    """Price of a changing design, in nats per squared unit."""
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -192,6 +196,8 @@ class EvaluationConfig:
     """Number of experiments of the bounds that choose the best policy, on draws of their own."""
     select_inner: Count
     """Number of contrastive parameters of the bounds that choose the best policy."""
+    references: Flag = True
+    """Whether random designs and trained static ones are bounded beside the policy."""
 
 
 @dataclass(frozen=True, kw_only=True, config=_CONFIG)
@@ -200,7 +206,7 @@ class RunConfig:
 
     task: Name
     """A built-in task, or FILE.py:NAME."""
-    method: Annotated[str, _choice(*METHODS)]
+    method: Annotated[str, choice(*METHODS)]
     """The gradient estimator: the paper's method or one of its baselines."""
     preset: Name
     """The preset that the other values started from."""
@@ -212,14 +218,18 @@ class RunConfig:
     """Number of times that the whole choice is repeated, for the standard error across policies."""
     seed: Seed = 0
     """The seed of all random numbers."""
-    budget: Annotated[int, _whole(0, 10**15)] = 0
+    budget: Annotated[int, whole(0, 10**15)] = 0
     """Likelihood evaluations that training may spend; 0 for no limit. --budget also chooses sizes that use them."""
     score_run: str = ""
-    """The run whose scores were taken over; empty if the run trains its own."""
+    """The run whose scores or density were taken over; empty if the run trains its own."""
     score: ScoreConfig
     """Stage 1; for the methods 'score' and 'jointscore'."""
+    density: DensityConfig
+    """The density of the variational methods."""
     policy_training: PolicyConfig
     """Stage 2."""
+    iosmc: IOSMCConfig
+    """The method 'iosmc'."""
     evaluation: EvaluationConfig
     """Bounds."""
 
@@ -374,13 +384,17 @@ def _short(text: str) -> str:
 
 def _check_pairs(config: RunConfig) -> None:
     """Values that are sound alone but not together."""
-    score, policy = config.score, config.policy_training
+    score, policy, density = config.score, config.policy_training, config.density
     faults = [
         ("score.floor_rate", score.floor_rate, score.floor_rate <= score.learning_rate,
          f"at most score.learning_rate, {score.learning_rate}"),
         ("score.cloud", score.cloud, score.kind != "particles" or score.cloud % 2 == 0, "an even number"),
         ("score.heads", score.heads, score.kind == "particles" or score.width % score.heads == 0,
          f"a divisor of score.width, {score.width}"),
+        ("density.floor_rate", density.floor_rate, density.floor_rate <= density.learning_rate,
+         f"at most density.learning_rate, {density.learning_rate}"),
+        ("density.heads", density.heads, config.method not in ("varpost", "jointvarpost")
+         or density.width % density.heads == 0, f"a divisor of density.width, {density.width}"),
         ("policy_training.final_rate", policy.final_rate, policy.final_rate <= policy.learning_rate,
          f"at most policy_training.learning_rate, {policy.learning_rate}"),
     ]  # fmt: skip

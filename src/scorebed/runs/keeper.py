@@ -8,13 +8,15 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
+from scorebed.baselines.iosmc import DegenerateParticlesError
 from scorebed.runs.checkpoint import Checkpoints
 from scorebed.runs.folder import RunFolder
-from scorebed.train.fit import FitState, NonFiniteError, StepInfo
+from scorebed.train.fit import FitState, NonFiniteError, StepInfo, Stop
 
 CHECKPOINT_SECONDS = 20.0
+GAIN = 0.01  # nats; a smaller one does not count as progress. Estimates of one stage share their draws, so this is no noise.
 
 Monitor: TypeAlias = Callable[[StepInfo], list[float]]
 
@@ -33,18 +35,22 @@ class Progress:
 
 
 class Kept(eqx.Module):
-    """What a checkpoint holds: the state of training, and the best parameters so far with their lower bounds."""
+    """What a checkpoint holds: the state of training, the best parameters so far with their lower bounds, and the last progress:
+    the step at which a bound rose by `GAIN`, and what they then were."""
 
     state: FitState
     best: PyTree
     lower: Float[Array, "..."]
+    progress: Int[Array, ""]
+    mark: Float[Array, "..."]
 
 
 class Keeper:
     """Keeps a stage of training: metrics and checkpoints at its blocks, and the last state when it is stopped.
 
     `monitor` gives the lower bound of every restart, or nothing at steps where it is not estimated; the parameters with the
-    highest one are kept beside the last.
+    highest one are kept beside the last. With `patience` > 0 the stage ends when no restart has found better ones for that many
+    steps by more than `GAIN`.
     """
 
     def __init__(
@@ -55,15 +61,19 @@ class Keeper:
         steps: int,
         template: FitState,
         monitor: Monitor = lambda _: [],
+        patience: int = 0,
     ):
         self.folder, self.progress = folder, progress
-        self.stage, self.steps, self.monitor = stage, steps, monitor
+        self.stage, self.monitor, self.patience = stage, monitor, patience
         self.checkpoints = Checkpoints(folder.checkpoint_folder(stage))
-        fresh = Kept(template, template.average, jnp.full(template.step.shape, -jnp.inf))
+        lowest = jnp.full(template.step.shape, -jnp.inf)
+        fresh = Kept(template, template.average, lowest, jnp.zeros((), jnp.int32), lowest)
         found = self.checkpoints.latest(fresh)
         self.kept: Kept = found.tree if found else fresh
         self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
         self.done = self.saved = found.step if found else 0
+        # A stage that had ended early when it was stopped has no steps left.
+        self.steps = self.done if self._over() else steps
         folder.truncate_metrics(stage, found.step if found else -1)
         self.begun = self.saved_at = time.monotonic()
 
@@ -72,20 +82,22 @@ class Keeper:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        if isinstance(error, NonFiniteError):
-            self.kept = Kept(error.state, self.kept.best, self.kept.lower)
+        if isinstance(error, NonFiniteError | DegenerateParticlesError):
+            self.kept = eqx.tree_at(lambda kept: kept.state, self.kept, error.state)
             self.done = int(jnp.max(error.state.step))
-        if self.done > self.saved and (kind is None or issubclass(kind, KeyboardInterrupt | NonFiniteError)):
+        if self.done > self.saved and (
+            kind is None or issubclass(kind, KeyboardInterrupt | NonFiniteError | DegenerateParticlesError)
+        ):
             self._save()
         if kind is None:
-            self.progress.end(f"{self.steps} steps in {self.seconds:.0f} s")
+            self.progress.end(f"{self.done} steps in {self.seconds:.0f} s")
 
     @property
     def seconds(self) -> float:
         """Time spent on the stage, over all interruptions."""
         return self.spent + time.monotonic() - self.begun
 
-    def on_step(self, info: StepInfo) -> None:
+    def on_step(self, info: StepInfo) -> type[Stop] | None:
         """The hook of `fit`."""
         terms = {name: np.asarray(values).mean(axis=0).tolist() for name, values in info.terms.items()}
         lower = self.monitor(info)
@@ -96,6 +108,10 @@ class Keeper:
         self.progress.update(info.step, _note(terms, found))
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS or info.step >= self.steps:
             self._save()
+        return Stop if self._over() else None
+
+    def _over(self) -> bool:
+        return 0 < self.patience <= self.done - int(self.kept.progress)
 
     def _save(self) -> None:
         self.checkpoints.save(self.done, self.kept, {"seconds": self.seconds})
@@ -105,17 +121,26 @@ class Keeper:
 def _better(kept: Kept, state: FitState, lower: list[float]) -> Kept:
     """The new state, and for every restart the better of its new and its best parameters."""
     if not lower:
-        return Kept(state, kept.best, kept.lower)
-    new = jnp.asarray(lower, kept.lower.dtype)
+        return eqx.tree_at(lambda kept: kept.state, kept, state)
+    new = jnp.asarray(lower, kept.lower.dtype).reshape(kept.lower.shape)
     wins = new > kept.lower
 
     def choose(a: Array, b: Array) -> Array:
-        return jnp.where(wins.reshape(-1, *[1] * (a.ndim - 1)), a, b)
+        return jnp.where(wins.reshape(*wins.shape, *[1] * (a.ndim - wins.ndim)), a, b)
 
-    return Kept(state, jax.tree.map(choose, state.average, kept.best), jnp.maximum(new, kept.lower))
+    best, highest = jax.tree.map(choose, state.average, kept.best), jnp.maximum(new, kept.lower)
+    if not (highest > kept.mark + GAIN).any():
+        return Kept(state, best, highest, kept.progress, kept.mark)
+    return Kept(state, best, highest, jnp.max(state.step), highest)
 
 
 def _note(terms: dict[str, Any], found: dict[str, Any]) -> str:
     if "lower" in found:
         return f"{max(found['lower']):.2f} nats"
     return ", ".join(f"{name} {np.mean(value):.3g}" for name, value in terms.items())
+
+
+def block_size(steps: int, every: int = 0) -> int:
+    """Steps per compiled call: few enough for a progress bar that moves, and a divisor of `every`, where blocks must end."""
+    largest = max(1, min(50, steps // 20))
+    return next(size for size in range(largest, 0, -1) if every % size == 0)

@@ -7,9 +7,10 @@ import equinox as eqx
 
 from scorebed.errors import InvalidValueError
 from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import JOINT_SCORE, load_policy, load_score
+from scorebed.runs.artifacts import JOINT_SCORE, load_policy, load_score, untrained_policy
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
+from scorebed.runs.methods import BY_SCORE, UNTRAINED
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score
@@ -18,13 +19,13 @@ from scorebed.tasks.base import Task
 
 
 class Run(eqx.Module):
-    """A trained run: its task, the sampler its score was trained on, its score, its best policy, and its record."""
+    """A trained run: its task, the sampler of its stage 1, its score if its method has one, its best policy, and its record."""
 
     path: Path
     config: RunConfig
     task: Task
     sampler: DesignSampler
-    score: Score
+    score: Score | None
     policy: Policy
     record: dict[str, Any]
 
@@ -44,7 +45,11 @@ def load(path: Path | str) -> Run:
     sampler = paper_sampler(task)
     joint = folder.path / JOINT_SCORE.format(0)
     path_score = joint if joint.exists() else folder.path / "score-0.safetensors"
-    score = load_score(path_score, config.score, task, sampler)
-    policy = load_policy(folder.path / "policy-0.safetensors", config.policy, task)
+    score = load_score(path_score, config.score, task, sampler) if config.method in BY_SCORE else None
+    policy = (
+        untrained_policy(config, task)
+        if config.method in UNTRAINED
+        else load_policy(folder.path / "policy-0.safetensors", config.policy, task)
+    )
     record: dict[str, Any] = folder.read_json("record.json")  # type: ignore[assignment]
     return Run(folder.path, config, task, sampler, score, policy, record)

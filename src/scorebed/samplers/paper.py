@@ -3,7 +3,7 @@
 from scorebed.samplers.ar1 import AR1
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.bounded import Switching, UniformBox
-from scorebed.samplers.gaussian import RandomScaleGaussian
+from scorebed.samplers.gaussian import IsotropicGaussian, RandomScaleGaussian
 from scorebed.samplers.mixture import Mixture
 from scorebed.tasks.base import Task
 from scorebed.tasks.gravimetry import Gravimetry
@@ -27,3 +27,10 @@ def paper_sampler(task: Task) -> DesignSampler:
     if isinstance(task.designs, Box):
         return uniform_or_switching(task.horizon, task.designs)
     return AR1(task.horizon, task.designs)
+
+
+def reference_sampler(task: Task) -> tuple[DesignSampler, str]:
+    """Random designs to beat, and what they are in words."""
+    if isinstance(task.designs, Box):
+        return UniformBox(task.horizon, task.designs), "independent uniform designs in the box"
+    return IsotropicGaussian(task.horizon, task.designs), "independent Gaussian designs, one design unit wide"

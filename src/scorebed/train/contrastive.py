@@ -8,9 +8,10 @@ from collections.abc import Callable
 import equinox as eqx
 import jax
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Scalar
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
-from scorebed.estimators.mlmc import mlmc_batch
+from scorebed.estimators.mlmc import mlmc_batch, realised_nle
 from scorebed.estimators.pce import nmc, pce
 from scorebed.keys import named
 from scorebed.policies.base import Policy
@@ -39,6 +40,14 @@ def mlmc_loss(static_part: PyTree, task: Task, *, batch: int, base: int = 1, cap
         return {"mlmc": -mlmc_batch(task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws).mean()}
 
     return loss
+
+
+def mlmc_nle(
+    task: Task, keys: Key[Array, "*B"], *, batch: int, base: int = 1, cap: int = 12, tau: float = 1.1
+) -> Int[np.ndarray, "*B"]:
+    """What `mlmc_loss` costs at these keys."""
+    draws = jax.vmap(lambda key: named(key, "contrast"))(keys.reshape(-1))
+    return realised_nle(task, draws.reshape(keys.shape), batch=batch, base=base, cap=cap, tau=tau)
 
 
 def _mean_of(

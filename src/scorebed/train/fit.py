@@ -1,7 +1,7 @@
 """The one training loop. Data are endless, so a loss is a function of a key, `loss(params, key)`, and so is its gradient.
 
 The key of step n is `fold_in(root, n)`: a run that stops anywhere and goes on from its state gives the same parameters as one
-that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it.
+that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it, and may end the training.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,6 +41,10 @@ class StepInfo(NamedTuple):
     step: int
     terms: dict[str, Float[np.ndarray, "steps ..."]]
     state: FitState
+
+
+class Stop:
+    """What a hook returns to end the training before its last step."""
 
 
 class NonFiniteError(ScorebedError):
@@ -95,7 +99,8 @@ def fit(
 
     `decay` is that of the exponential moving average of the parameters, `state.average` (0 follows them). A step whose loss or
     gradient is not finite is skipped; after five in a row nothing moves any more and `NonFiniteError` names the term. `on_step`
-    is called after each block of steps; blocks end at multiples of `block`, so that a resumed run sees the same ones.
+    is called after each block of steps and ends the training by returning `Stop`; blocks end at multiples of `block`, so that a
+    resumed run sees the same ones.
 
     A batch of keys trains a batch of states (`jax.vmap(start)`) at once, each with its own optimiser, clipping and guard.
     """
@@ -145,7 +150,8 @@ def fit(
         terms = {name: np.asarray(values[:length]) for name, values in logged.items()}
         _refuse_non_finite(terms, np.asarray(skipped[:length]), done, state)
         done += length
-        on_step(StepInfo(done, terms, state))
+        if on_step(StepInfo(done, terms, state)) is Stop:
+            break
     return state
 
 

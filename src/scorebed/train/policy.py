@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from scorebed.bounds import eig_bounds
 from scorebed.estimators.score import adaptive, check_additive_noise, static
@@ -139,9 +139,14 @@ def fit_batch(
     params, static_part = eqx.partition(batch, eqx.is_inexact_array)
     gradient = gradient_for(static_part)
     state = state or start_batch(params, optimiser)
-    keys = jr.split(named(key, "steps"), group_size(params))
+    keys = member_keys(group_size(params), key=key)
     state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
     return eqx.combine(state.average, static_part)
+
+
+def member_keys(count: int, *, key: PRNGKeyArray) -> Key[Array, " P"]:
+    """The key of every member of a batch that `fit_batch` trains; step n of a member has `fold_in(its key, n)`."""
+    return jr.split(named(key, "steps"), count)
 
 
 def best_policy(task: Task, policies: Policy, *, outer: int = 256, inner: int = 100_000, key: PRNGKeyArray) -> Policy:

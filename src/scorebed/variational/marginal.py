@@ -50,13 +50,13 @@ class MarginalDensity(eqx.Module):
 
 
 class FlowSizes(NamedTuple):
-    """Layers, and width and depth of each layer's network; inner knots of its splines, which are the identity beyond ±interval.
-    Defaults are the paper's."""
+    """Layers, and width and depth of each layer's network; bins of its splines, which are the identity beyond ±interval. Defaults
+    are the paper's."""
 
     layers: int = 5
     width: int = 80
     depth: int = 2
-    knots: int = 8
+    bins: int = 8
     interval: float = 4.0
 
 
@@ -192,11 +192,12 @@ def marginal_flow(
 
 def _spline_flow(size: int, given: int | None, sizes: FlowSizes, *, key: PRNGKeyArray) -> Any:
     """A masked autoregressive flow with rational-quadratic splines over N(0, I). Not for use inside of a compiled function."""
-    layers, width, depth, knots, interval = sizes
-    require(min(layers, width, depth, knots) >= 1 and 0 < interval < math.inf, "the sizes of a flow", got=sizes,
-            expected="whole numbers from 1 and a positive interval", fix="leave them out for the paper's.")  # fmt: skip
+    layers, width, depth, bins, interval = sizes
+    require(min(layers, width, depth, bins - 1) >= 1 and 0 < interval < math.inf, "the sizes of a flow", got=sizes,
+            expected="whole numbers from 1, two bins and a positive interval", fix="leave them out for the paper's.")  # fmt: skip
     # A float, since an integer interval would meet floats in the library, which strict promotion refuses.
-    spline = RationalQuadraticSpline(knots=knots, interval=float(interval))
+    # The library counts the knots between bins.
+    spline = RationalQuadraticSpline(knots=bins - 1, interval=float(interval))
 
     def make(key: PRNGKeyArray) -> Any:
         return masked_autoregressive_flow(

@@ -1,0 +1,1 @@
+"""Designers to compare with: methods that are no gradient estimator inside the common training."""

@@ -1,0 +1,155 @@
+"""Methods side by side on one task: each trained with the same budget of likelihood evaluations, or for the same time.
+
+Every method has a run folder of its own below one folder, so that a comparison that was stopped goes on where it was, and any of
+its runs can be looked into like another.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from scorebed.bench.presets import preset_values
+from scorebed.errors import UnknownNameError
+from scorebed.policies import paper_policy
+from scorebed.runs.budget import groups
+from scorebed.runs.config import METHODS, RunConfig, make_config
+from scorebed.runs.durable import make_folder
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.keeper import Progress
+from scorebed.runs.methods import UNTRAINED, UPFRONT
+from scorebed.runs.terms import Terms
+from scorebed.runs.training import Execution
+from scorebed.tasks import make_task
+from scorebed.tasks.base import IID, Markov, Task
+
+COLUMNS = ("method", "lower bound", "upper bound", "NLE", "seconds")
+
+
+class Entry(NamedTuple):
+    """One method: its run, and how its bound rose with what it had spent."""
+
+    method: str
+    record: Mapping[str, Any]
+    curve: Sequence[tuple[float, float]]
+
+    @property
+    def seconds(self) -> float:
+        """Of training; bounds are not counted."""
+        return sum(s for stage, s in self.record["seconds"].items() if stage != "total" and not _is_bound(stage))
+
+    def row(self) -> list[str]:
+        """The cells of `COLUMNS`."""
+        bounds = [f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}" for side in ("lower", "upper")]
+        return [self.method, *bounds, f"{self.record['nle']:,}", f"{self.seconds:.0f}"]
+
+
+def comparable(task: Task) -> tuple[str, ...]:
+    """The methods for a task: IO-SMC² is for policies with a density, the myopic designer for states that are data."""
+    refused = {"iosmc": paper_policy(task) != "gru", "myopic": not isinstance(task, IID | Markov)}
+    return tuple(method for method in METHODS if not refused.get(method, False))
+
+
+def chosen(names: str, task: Task) -> tuple[str, ...]:
+    """The methods that a comma-separated list names, or `all` of those for the task."""
+    possible = comparable(task)
+    if names == "all":
+        return possible
+    found = tuple(name.strip() for name in names.split(","))
+    for name in found:
+        if name not in possible:
+            raise UnknownNameError("method for this task", name, possible)
+    return found
+
+
+def compare(
+    task_name: str,
+    methods: Sequence[str],
+    terms: Terms,
+    out: Path,
+    *,
+    preset: str = "quick",
+    overrides: Sequence[str] = (),
+    progress: Progress,
+) -> list[Entry]:
+    """Train every method below `out`, or go on with it there, and give them with the best first."""
+    task = make_task(task_name)
+    make_folder(out)
+    entries = []
+    for method in methods:
+        path = out / method
+        progress.begin(method, 0, 0)
+        with (
+            RunFolder.open(path).own()
+            if (path / "config.toml").is_file()
+            else RunFolder.create(path, _configured(task_name, task, method, terms, preset, overrides))
+        ) as folder:
+            progress.end(f"{terms}, in {path}")
+            record = Execution(folder, progress=progress).run()
+            entries.append(Entry(method, record, _curve(folder, record)))
+        # Nothing that one method compiled serves another, and it would be held to the end.
+        jax.clear_caches()
+    return sorted(entries, key=lambda entry: -float(entry.record["lower"]))
+
+
+def _configured(name: str, task: Task, method: str, terms: Terms, preset: str, overrides: Sequence[str]) -> RunConfig:
+    values = preset_values(preset, name, task, method=method)
+    config = make_config(values, ["evaluation.references=false", *overrides])
+    return terms.apply(config, task)
+
+
+def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[tuple[float, float]]:
+    """The best lower bound so far against NLE, for the first repeat: what was spent upfront, and on its policies until then."""
+    config = folder.config()
+    if config.method in UNTRAINED:
+        return []
+    spent = record["nle_stages"]
+    learned = UPFRONT.get(config.method)
+    upfront = sum(n for stage, n in spent.items() if learned and stage.startswith(f"{learned.stem}-"))
+    metrics = list(folder.read_metrics())
+    last = {str(m["stage"]): int(m["step"]) for m in metrics}  # type: ignore[call-overload]
+    stage = groups(config)[0][0]
+    best, curve = float("-inf"), []
+    for m in metrics:
+        if m["stage"] == stage and "lower" in m:
+            best = max(best, *m["lower"])  # type: ignore[misc]
+            curve.append((upfront + spent[stage] * int(m["step"]) / last[stage], best))  # type: ignore[call-overload]
+    return curve
+
+
+def table(entries: Sequence[Entry]) -> str:
+    """The comparison as a Markdown table."""
+    rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)], *(entry.row() for entry in entries)]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def draw(entries: Sequence[Entry], title: str) -> Figure:
+    """EIG against NLE: how the bound of every method rose, and where it ended; what is not trained is a level to beat."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    axes: Axes = figure.subplots()
+    for i, entry in enumerate(entries):
+        colour, lower = f"C{i % 10}", float(entry.record["lower"])
+        dashes = "-" if i < 10 else "--"
+        label = f"{entry.method}  {lower:.2f}"
+        if entry.record["nle"] == 0:
+            axes.axhline(lower, color=colour, linestyle=":", label=label)
+            continue
+        if entry.curve:
+            axes.plot(*zip(*entry.curve, strict=True), color=colour, linestyle=dashes, linewidth=1.2)
+        axes.errorbar(
+            entry.record["nle"], lower, yerr=2 * entry.record["lower_se"], color=colour, fmt="o", capsize=3, label=label
+        )
+    axes.set_xscale("log")
+    axes.set_xlabel("likelihood evaluations of training (NLE)")
+    axes.set_ylabel("lower bound of the EIG (nats)")
+    axes.set_title(title)
+    axes.grid(alpha=0.3)
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _is_bound(stage: str) -> bool:
+    return stage.startswith(("bounds", "choose"))

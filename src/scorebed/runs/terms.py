@@ -1,0 +1,24 @@
+"""What a run may spend: a number of likelihood evaluations, or minutes of training."""
+
+from typing import NamedTuple
+
+from scorebed.runs.budget import within
+from scorebed.runs.config import RunConfig
+from scorebed.runs.pace import within_minutes
+from scorebed.tasks.base import Task
+
+
+class Terms(NamedTuple):
+    """One of the two."""
+
+    budget: int | None = None
+    minutes: float | None = None
+
+    def apply(self, config: RunConfig, task: Task) -> RunConfig:
+        """The same run with sizes that use what it is given."""
+        if self.budget is not None:
+            return within(config, task, self.budget)
+        return config if self.minutes is None else within_minutes(config, self.minutes)
+
+    def __str__(self) -> str:
+        return f"{self.minutes:g} minutes" if self.budget is None else f"{self.budget:,} likelihood evaluations"

@@ -1,0 +1,118 @@
+"""Stage 1 of the two-stage methods, as a configuration asks for it: a score, a flow for VarMarg, a posterior for VarPost."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import optax
+from jaxtyping import PRNGKeyArray, PyTree
+
+from scorebed.keys import named
+from scorebed.runs.artifacts import (
+    fresh_marginal,
+    fresh_posterior,
+    fresh_score,
+    load_marginal,
+    load_posterior,
+    load_score,
+)
+from scorebed.runs.config import DensityConfig, RunConfig, ScoreConfig
+from scorebed.runs.methods import UPFRONT
+from scorebed.samplers.base import DesignSampler
+from scorebed.scores.standardise import standardiser
+from scorebed.scores.weighed import Weighed, Weigher
+from scorebed.tasks.base import Task
+from scorebed.train.score import Weights, automatic_weights, score_optimiser, train_score
+from scorebed.train.variational import train_marginal, train_posterior
+
+
+class Stage1(NamedTuple):
+    """What is trained, by which optimiser and for how long; `train(state=…, on_step=…, block=…, key=…)` does it."""
+
+    fresh: Any
+    optimiser: optax.GradientTransformation
+    steps: int
+    train: Callable[..., Any]
+
+
+def load_upfront(path: Path, config: RunConfig, task: Task, sampler: DesignSampler) -> Any:
+    """The saved score or density of a two-stage method."""
+    stem = UPFRONT[config.method].stem
+    if stem == "score":
+        return load_score(path, config.score, task, sampler)
+    load = load_marginal if stem == "marginal" else load_posterior
+    return load(path, config.density, task, sampler)
+
+
+def stage_1(config: RunConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Stage1:
+    """The training of one score or density."""
+    stem = UPFRONT[config.method].stem
+    if stem == "score":
+        return _score(config.score, task, sampler, key=key)
+    optimiser = density_optimiser(config.density, config.density.steps)
+    sizes: dict[str, Any] = {"steps": config.density.steps, "batch": config.density.batch, "decay": config.density.ema}
+    if stem == "marginal":
+        flow = fresh_marginal(config.density, task, sampler, key=key)
+
+        def train(**how: Any) -> Any:
+            return train_marginal(task, flow, optimiser=optimiser, **sizes, **how)
+
+        return Stage1(flow, optimiser, config.density.steps, train)
+    posterior = fresh_posterior(config.density, task, sampler, key=key)
+    return Stage1(
+        posterior,
+        optimiser,
+        config.density.steps,
+        lambda **how: train_posterior(task, posterior, sampler, optimiser=optimiser, **sizes, **how),
+    )
+
+
+def density_optimiser(config: DensityConfig, steps: int) -> optax.GradientTransformation:
+    """Adam with warm-up, cosine decay and clipping, for a density that is trained for so many steps."""
+    return score_optimiser(
+        steps=steps,
+        learning_rate=config.learning_rate,
+        floor_rate=config.floor_rate,
+        warmup_share=config.warmup_share,
+        clip=config.clip,
+    )
+
+
+def residual_weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Weights:
+    """The weights of the residuals of score matching: given, or found by a pilot."""
+    own = 0.0 if config.weights == "none" else 1.0
+    if config.lambda_y == "auto":
+        return automatic_weights(task, sampler, own=own, key=key)
+    return Weights(jnp.asarray(config.lambda_y), jnp.ones(()), own)
+
+
+def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Stage1:
+    score: PyTree = fresh_score(config, task, sampler, key=key)
+    if config.weights == "learned":
+        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        score = Weighed(score, Weigher(task, standardise, key=named(key, "weigher")))
+    optimiser = score_optimiser(
+        steps=config.steps,
+        learning_rate=config.learning_rate,
+        floor_rate=config.floor_rate,
+        warmup_share=config.warmup_share,
+        clip=config.clip,
+    )
+
+    def train(**how: Any) -> Any:
+        trained = train_score(
+            task,
+            score,
+            sampler,
+            steps=config.steps,
+            batch=config.batch,
+            optimiser=optimiser,
+            decay=config.ema,
+            penalty=config.bias_penalty,
+            weights=residual_weights(config, task, sampler, key=named(key, "weights")),
+            **how,
+        )
+        return trained.score if isinstance(trained, Weighed) else trained
+
+    return Stage1(score, optimiser, config.steps, train)

@@ -14,6 +14,7 @@ import pytest
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Scalar
 
+from scorebed.baselines.csmc import sweep
 from scorebed.baselines.ibis import ibis, require_data_states
 from scorebed.baselines.iosmc import (
     DegenerateParticlesError,
@@ -22,7 +23,6 @@ from scorebed.baselines.iosmc import (
     paper_settings,
     realised_nle,
     start_iosmc,
-    sweep,
     train_iosmc,
     worst_iteration,
     worst_start,
@@ -38,7 +38,7 @@ from scorebed.tasks.base import History, Task
 from scorebed.tasks.linear_markov import LinearMarkov
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Quantity, Real, Space
-from scorebed.train.fit import NonFiniteError
+from scorebed.train.fit import NonFiniteError, Stop
 
 Z_ALARM = 4.892  # a false alarm in a million
 
@@ -284,7 +284,8 @@ def test_log_policy_is_the_density_of_the_designs():
 
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit():
     whole = climb()[1]
-    half = climb(iterations=2)[1]
+    half = climb(on_step=lambda info: Stop if info.step == 2 else None)[1]
+    assert int(half.step) == 2
     template = start_iosmc(TASK, feedback(TASK), ADAM)
     saved = decode_leaves(encode_leaves(half), template, where="memory")
     resumed = climb(state=saved)[1]
@@ -341,9 +342,9 @@ def test_weights_that_are_not_finite_raise_at_the_last_good_state():
         climb(state=ill)
     state = found.value.state
     assert int(state.step) == 2
-    assert equal(state.optimiser.reference, ill.optimiser.reference)
-    assert equal(state.optimiser.optimiser, ill.optimiser.optimiser)
-    assert realised_nle(state) > realised_nle(good)
+    # All of it, count included: a checkpoint of a step follows from the run.
+    assert equal(jax.tree.map(np.nan_to_num, state), jax.tree.map(np.nan_to_num, ill))
+    assert bill(TASK, CLIMB, 2).lower - bill(TASK, CLIMB, 1).lower <= found.value.nle <= worst_iteration(TASK, CLIMB)
 
 
 def test_particles_at_one_point_raise():

@@ -3,7 +3,7 @@
     ξ_t = argmax_ξ  E_{θ ~ p(θ | h_{t−1}), y ~ p(y | θ, ξ)} [ log p(y | θ, ξ) − log Σ_m w_m p(y | θ_m, ξ) ]
 
 with the posterior p(θ | h_{t−1}) as N weighted particles θ_m = f(z_m), which are both the distribution of θ and the marginal
-of y. Nothing is trained and nothing is planned beyond the next outcome: the floor under every policy that looks further.
+of y. Nothing is trained and nothing is planned beyond the next outcome: what a trained policy is to be compared with.
 
 The search has one round over the whole design space and several around the best design so far, with steps that shrink. All
 designs of a step are scored on the same θ and the same noise, so their differences are far more accurate than their values.
@@ -13,11 +13,12 @@ history at which they had equal weights to the present one by tempered SMC (`inf
 
 The noise of the policy makes the search: a row per step, whose bits become a random key. `update` has no noise to use, so the
 randomness of the particles (where they start, resampling, moves) is drawn when the policy is made and belongs to it: the
-posterior is a function of the history, the same on every machine and in every repetition of an experiment.
+posterior of one designer is a function of the history, the same in every repetition of an experiment.
 
 Cost: C (1 + rounds) · outer · N + N NLE a step, and at most N t (1 + levels · moves) more when the particles are renewed at
 step t. When wrong: the particles can tell apart at most N values of θ, so a step's gain is estimated below log N, and a gain
-near that is too low; a search in many design coordinates needs more candidates; gradients through the designs are zero.
+near that is too low; with tens of parameters some hundreds of particles and a few moves are too narrow a posterior; a search in
+many design coordinates needs more candidates; gradients through the designs are zero.
 """
 
 import itertools
@@ -39,8 +40,8 @@ from scorebed.tasks.base import IID, Markov, State, Task
 from scorebed.tasks.spaces import Box, Space
 
 PARTICLES = 256
-OUTER = 64
-CANDIDATES = 24
+OUTER = 128
+CANDIDATES = 16
 ROUNDS = 2
 MOVES = 4
 LEVELS = 16

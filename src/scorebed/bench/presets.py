@@ -45,8 +45,8 @@ def _density(task: Task, method: str, *, paper: bool, quick: bool) -> Values:
     if paper:
         paper_sizes: Values = {"width": 80, "layers": 5} if flow else {"width": 256, "layers": 4}
         return paper_sizes | {"steps": 199_500 if dynamical else 190_000, "batch": 1024}
-    sizes: Values = {"width": 64, "layers": 3} if flow else {"width": 64, "layers": 2, "heads": 4, "sigma": 0.1}
-    return sizes | {"steps": 2000 if quick else 10_000, "batch": 256, "ema": 0.99}
+    sizes: Values = {"width": 64, "layers": 3} if flow else {"width": 32, "layers": 2, "heads": 4, "sigma": 0.1}
+    return sizes | {"steps": 4000 if quick else 20_000, "batch": 256, "ema": 0.99}
 
 
 def _nested(task: Task, *, paper: bool) -> Values:
@@ -62,7 +62,13 @@ def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
     inner = paper_inner if paper else 255
     if method == "jointvarpost":
         rates = (1e-5, 5e-6) if paper else (3e-4, 0.0)
-        return {"steps": steps, "schedule": "cosine", "learning_rate": rates[0], "final_rate": rates[1], "limit": 0.0}
+        return {
+            "steps": steps if paper else min(steps, 1500 if isinstance(task, EulerMaruyama) else 4000),
+            "schedule": "cosine",
+            "learning_rate": rates[0],
+            "final_rate": rates[1],
+            "limit": 0.0,
+        }
     if method == "mlmc":
         return {"base": 1 if paper else 8, "levels": 12 if paper else 6, "limit": 0.0}
     if method == "iosmc":
@@ -121,7 +127,7 @@ def _paper(task: Task) -> Values:
 def _particles(task: Task, *, quick: bool) -> Values:
     """Likelihood particles and short schedules, for two cores."""
     dynamical = isinstance(task, EulerMaruyama)
-    policy_steps = 300 if quick else 1000
+    policy_steps = (150 if dynamical else 300) if quick else 1000
     return {
         "policies": 1,
         "score": {
@@ -146,7 +152,7 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "beta2": 0.999 if dynamical else 0.998,
             "monitor_every": 25 if quick else 50,
             "monitor_inner": 20_000 if isinstance(task, Pendulum | CartPole) else 100_000,
-            "patience": 75 if dynamical and quick else 0,
+            "patience": 50 if dynamical and quick else 0,
         },
         "evaluation": {
             "outer": 512 if quick else 2048,

@@ -3,6 +3,9 @@
 A budget is likelihood evaluations (NLE) of training, over all policies and repeats. As in the paper, methods turn it into what
 they need most: those of two stages into steps of the first, JointVarPost and MLMC into steps, PCE and NMC into contrastive
 parameters. Where a method evaluates no likelihood it pays for every simulated outcome instead.
+
+The variational methods simulate and evaluate nothing else, so that a budget which PCE spends in minutes would keep their networks
+busy for hours on two cores. Outside of the preset `paper` they take no more steps than their preset has, and leave the rest.
 """
 
 import dataclasses
@@ -95,7 +98,7 @@ def within(config: RunConfig, task: Task, budget: int) -> RunConfig:
         return _policies(config, steps=_longest_mlmc(config, task, budget))
     each = _spent(config, task) // training.steps
     _require_room(budget, each)
-    return _policies(config, steps=budget // each)
+    return _policies(config, steps=_up_to(budget // each, training.steps, config))
 
 
 def _longest_upfront(config: RunConfig, task: Task, budget: int) -> RunConfig:
@@ -112,8 +115,15 @@ def _longest_upfront(config: RunConfig, task: Task, budget: int) -> RunConfig:
         smaller = dataclasses.replace(score, cloud=score.cloud // 4 * 2)
         return _longest_upfront(dataclasses.replace(config, score=smaller), task, budget)
     _require_room(budget, rest + step)
-    section = dataclasses.replace(getattr(config, learned.section), steps=(budget - rest) // step)
+    steps = (budget - rest) // step
+    if learned.section == "density":
+        steps = _up_to(steps, config.density.steps, config)
+    section = dataclasses.replace(getattr(config, learned.section), steps=steps)
     return dataclasses.replace(config, **{learned.section: section})
+
+
+def _up_to(affordable: int, preset: int, config: RunConfig) -> int:
+    return affordable if config.preset == "paper" else min(affordable, preset)
 
 
 def _longest_mlmc(config: RunConfig, task: Task, budget: int) -> int:

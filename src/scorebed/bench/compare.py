@@ -26,6 +26,7 @@ from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
 from scorebed.tasks.base import IID, Markov, Task
 
+SATURATED = 0.05  # share of the trajectories
 COLUMNS = ("method", "lower bound", "upper bound", "NLE", "seconds")
 
 
@@ -41,9 +42,15 @@ class Entry(NamedTuple):
         """Of training; bounds are not counted."""
         return sum(s for stage, s in self.record["seconds"].items() if stage != "total" and not _is_bound(stage))
 
+    @property
+    def saturated(self) -> bool:
+        """Whether its trajectories press against the ceiling: the lower bound then says little but log(M+1)."""
+        return float(self.record["saturated"]) > SATURATED
+
     def row(self) -> list[str]:
         """The cells of `COLUMNS`."""
-        bounds = [f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}" for side in ("lower", "upper")]
+        lower, upper = (f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}" for side in ("lower", "upper"))
+        bounds = [lower + (" *" if self.saturated else ""), upper]
         return [self.method, *bounds, f"{self.record['nle']:,}", f"{self.seconds:.0f}"]
 
 
@@ -123,7 +130,18 @@ def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[tuple[float, fl
 def table(entries: Sequence[Entry]) -> str:
     """The comparison as a Markdown table."""
     rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)], *(entry.row() for entry in entries)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows) + "".join(f"\n{line}\n" for line in remarks(entries))
+
+
+def remarks(entries: Sequence[Entry]) -> list[str]:
+    """What the numbers do not say."""
+    pressed = [entry for entry in entries if entry.saturated]
+    if not pressed:
+        return []
+    ceiling = float(pressed[0].record["ceiling"])
+    return [
+        f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be far above the lower one."
+    ]
 
 
 def draw(entries: Sequence[Entry], title: str) -> Figure:

@@ -30,7 +30,7 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Train methods on equal terms: one table of bounds, likelihood evaluations and seconds, and EIG against NLE as a picture."""
-    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, table
+    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
     from scorebed.cli._numbers import positive, whole
     from scorebed.cli._progress import Bars
     from scorebed.errors import UnknownNameError, require
@@ -62,4 +62,6 @@ def bench(
         print_json({"task": task, "terms": terms._asdict(), "methods": {e.method: dict(e.record) for e in entries}})
         return
     print_table({COLUMNS[0]: LEFT} | dict.fromkeys(COLUMNS[1:], RIGHT), [entry.row() for entry in entries])
+    for line in remarks(entries):
+        print_text(line)
     print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")

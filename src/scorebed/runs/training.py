@@ -259,7 +259,7 @@ def _of_static(method: str) -> str:
 
 def _static(config: PolicyConfig) -> PolicyConfig:
     return dataclasses.replace(
-        config, steps=min(STATIC_STEPS, config.steps), learning_rate=STATIC_RATE, schedule="cosine", limit=0.0
+        config, steps=min(STATIC_STEPS, 2 * config.steps), learning_rate=STATIC_RATE, schedule="cosine", limit=0.0
     )
 
 

@@ -1,0 +1,109 @@
+"""Methods side by side: the same terms for all, a table, a picture, and runs that can be gone on with."""
+
+import json
+
+import pytest
+
+from scorebed.bench.compare import Entry, chosen, comparable, draw, remarks, table
+from scorebed.cli._app import run as main
+from scorebed.errors import UnknownNameError
+from scorebed.runs.config import METHODS
+from scorebed.runs.pace import Pace, _pace
+from scorebed.runs.terms import Terms
+from scorebed.tasks import make_task
+
+SMALL = [
+    "evaluation.outer=8", "evaluation.inner=50", "policy_training.batch=4", "policy_training.inner=3",
+    "policy_training.monitor_inner=10",
+]  # fmt: skip
+SETTINGS = [part for value in SMALL for part in ("--set", value)]
+
+
+def entry(method: str, *, saturated: float = 0.0) -> Entry:
+    bounds = {"lower": 3.0, "lower_se": 0.1, "upper": 3.5, "upper_se": 0.2, "saturated": saturated, "ceiling": 6.9}
+    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "choose-0": 7.0, "total": 122.0}
+    return Entry(method, bounds | {"nle": 1234567, "seconds": seconds}, [(1e5, 2.0), (1e6, 3.0)])
+
+
+def test_all_are_the_methods_that_a_task_allows():
+    assert set(comparable(make_task("pendulum"))) == set(METHODS)
+    assert set(METHODS) - set(comparable(make_task("location-finding"))) == {"iosmc"}
+    assert chosen("pce, random", make_task("pendulum")) == ("pce", "random")
+    with pytest.raises(UnknownNameError, match="pce"):
+        chosen("pcee", make_task("pendulum"))
+    with pytest.raises(UnknownNameError, match="iosmc"):
+        chosen("iosmc", make_task("location-finding"))
+
+
+def test_a_row_has_bounds_with_errors_nle_and_the_seconds_of_training_alone():
+    assert entry("pce").row() == ["pce", "3.000 ± 0.100", "3.500 ± 0.200", "1,234,567", "15"]
+
+
+def test_a_bound_at_its_ceiling_is_marked():
+    pressed = entry("myopic", saturated=0.9)
+    assert pressed.row()[1].endswith("*")
+    assert "6.90" in remarks([entry("pce"), pressed])[0]
+    assert remarks([entry("pce")]) == []
+    assert table([pressed]).count("\n| ") == 2
+
+
+def test_the_picture_has_every_method():
+    floor = entry("random")._replace(record=dict(entry("random").record) | {"nle": 0}, curve=[])
+    figure = draw([entry("pce"), floor], "title")
+    labels = figure.axes[0].get_legend_handles_labels()[1]
+    assert sorted(label.split()[0] for label in labels) == ["pce", "random"]
+
+
+def test_the_pace_is_found_from_the_time_after_each_step():
+    """A step of 1 s, 20 s before the first; estimates of 3 s after every third, the first with 5 s of compilation."""
+    seconds = [21, 22, 31, 32, 33, 37, 38, 39, 43]
+    assert _pace(seconds, every=3) == Pace(before=25.0, step=1, monitor=3.0)
+    assert _pace([21, 22, 23], every=0) == Pace(before=20.0, step=1, monitor=0.0)
+    assert Pace(25.0, 1.0, 3.0).steps(225.0, every=3) == 100
+
+
+def test_terms_are_told_in_words():
+    assert str(Terms(budget=2 * 10**8)) == "200,000,000 likelihood evaluations"
+    assert str(Terms(minutes=0.5)) == "0.5 minutes"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["compare", "--task", "pendulum"],
+        ["compare", "--task", "pendulum", "--budget", "1e8", "--minutes", "4"],
+        ["compare", "--task", "pendulum", "--minutes", "-1"],
+        ["compare", "--task", "pendulum", "--budget", "1e400"],
+        ["compare", "--task", "pendulum", "--budget", "1e8", "--methods", "score,pec"],
+        ["compare", "--task", "pendulun", "--budget", "1e8"],
+        ["compared", "--task", "pendulum", "--budget", "1e8"],
+    ],
+)
+def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_comparison_trains_each_method_and_goes_on_where_it_was(tmp_path, capsys):
+    out = tmp_path / "compared"
+    arguments = ["bench", "compare", "--task", "linear-gaussian", "--budget", "5000", "--out", str(out), *SETTINGS]
+    assert main([*arguments, "--methods", "random"]) == 0
+    first = (out / "random" / "record.json").read_bytes()
+    capsys.readouterr()
+    assert main([*arguments, "--methods", "random,static", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (out / "random" / "record.json").read_bytes() == first
+    assert set(answer["methods"]) == {"random", "static"}
+    assert answer["methods"]["static"]["nle"] <= 5000
+    assert (out / "compare.png").stat().st_size > 10_000
+    assert "static" in (out / "compare.md").read_text()
+
+
+@pytest.mark.slow
+def test_minutes_become_steps_that_take_about_as_long(tmp_path, capsys):
+    arguments = ["train", "linear-gaussian", "--method", "pce", "--minutes", "0.5", "--out", str(tmp_path / "run")]
+    assert main([*arguments, *SETTINGS, "--set", "evaluation.references=false", "--json"]) == 0
+    seconds = json.loads(capsys.readouterr().out)["seconds"]["policy-0-0"]
+    assert 10 < seconds < 60

@@ -9,7 +9,7 @@ SOURCE = pathlib.Path(__file__).parents[1] / "src" / "scorebed"
 
 # From the top down. A line may hold several modules; modules of one line may import each other.
 LAYERS = (
-    ("errors", "keys", "nle", "budgets", "once", "_allocator"),
+    ("errors", "keys", "nle", "budgets", "once", "blame", "_allocator"),
     ("tasks",),
     ("nets",),
     ("samplers",),
@@ -20,8 +20,8 @@ LAYERS = (
     ("variational",),
     ("losses",),
     ("estimators",),
-    ("bounds",),
-    ("diagnostics",),
+    ("bounds", "bounds_importance"),
+    ("diagnostics", "check"),
     ("train",),
     ("baselines",),
     ("runs",),

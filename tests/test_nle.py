@@ -318,3 +318,13 @@ def test_amounts_are_integers_unless_they_are_expectations():
 def test_the_ledger_needs_no_jax():
     code = "import sys, scorebed.nle; sys.exit(any(m in sys.modules for m in ('jax', 'numpy', 'equinox')))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_an_entry_is_settled_for_what_it_came_to_and_never_for_more():
+    ledger = Ledger(100)
+    ledger.charge("policy", 80)
+    ledger.settle("policy", 30)
+    ledger.charge("other", 70)
+    assert ledger.totals == {"policy": 30, "other": 70}
+    with pytest.raises(InvalidValueError, match="at most the 30"):
+        ledger.settle("policy", 31)

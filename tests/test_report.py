@@ -78,6 +78,7 @@ def make_run(path, *, record=RECORD, metrics=METRICS, policy=True, **values):
         | {"score": rates | {"kind": "particles", "width": 4, "clip": 1.0}}
         | {"policy_training": rates | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}}
         | {"evaluation": {"outer": 2048, "inner": 1000000, "select_outer": 8, "select_inner": 9}}
+        | {"density": {"width": 8, "layers": 1, "steps": 1, "batch": 4}, "iosmc": {"trajectories": 8, "particles": 4}}
         | values
     )
     (path / "config.toml").write_text(to_toml(config))

@@ -12,6 +12,7 @@ from scorebed._allocator import keep_large_blocks as _keep_large_blocks
 if TYPE_CHECKING:
     from scorebed.bounds import Bounds as Bounds
     from scorebed.bounds import eig_bounds as eig_bounds
+    from scorebed.check import check_task as check_task
     from scorebed.draw import draw_experiments as draw_experiments
     from scorebed.policies import POLICIES as POLICIES
     from scorebed.policies import make_policy as make_policy
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from scorebed.samplers import SAMPLERS as SAMPLERS
     from scorebed.samplers import make_sampler as make_sampler
     from scorebed.samplers.paper import paper_sampler as paper_sampler
+    from scorebed.session.engine import Session as Session
     from scorebed.tasks import TASKS as TASKS
     from scorebed.tasks import make_task as make_task
     from scorebed.train.policy import best_policy as best_policy
@@ -38,9 +40,11 @@ _HOME = {
     "Bounds": "bounds",
     "POLICIES": "policies",
     "SAMPLERS": "samplers",
+    "Session": "session.engine",
     "TASKS": "tasks",
     "Trajectory": "rollout",
     "best_policy": "train.policy",
+    "check_task": "check",
     "draw_experiments": "draw",
     "eig_bounds": "bounds",
     "load": "runs.load",

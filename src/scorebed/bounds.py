@@ -30,7 +30,11 @@ NEGLIGIBLE = -80.0
 
 
 class Bounds(eqx.Module):
-    """A lower and an upper bound in nats, with standard errors over groups that share no contrastive draws."""
+    """A lower and an upper bound in nats, with standard errors over groups that share no contrastive draws.
+
+    `ceiling` is the largest value that the lower bound can take with `inner` draws: log(M+1) if they are from the prior, and
+    above it by what a better proposal knows (`bounds_importance.py`).
+    """
 
     lower: float
     lower_se: float
@@ -45,8 +49,9 @@ class Bounds(eqx.Module):
     def __str__(self) -> str:
         text = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG ≤ {self.upper:.3f} ± {self.upper_se:.3f} nats"
         if self.saturated > 0.05:
+            name = "log(M+1) = " if self.ceiling == math.log(self.inner + 1) else "of "
             text += (
-                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling log(M+1) = {self.ceiling:.2f}:"
+                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling {name}{self.ceiling:.2f}:"
                 " use more inner samples"
             )
         return text

@@ -61,3 +61,7 @@ class FolderInUseError(RunFolderError):
 
 class DiskFullError(RunFolderError):
     """No space for a file. What had been saved before is untouched."""
+
+
+class ConflictError(InvalidValueError):
+    """Something that does not fit what a live experiment has recorded already, such as a second outcome of one step."""

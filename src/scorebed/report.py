@@ -29,8 +29,9 @@ from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig, describe
 from scorebed.runs.durable import replace_file
 from scorebed.runs.folder import ENV, METRICS, RunFolder
+from scorebed.runs.own import OwnTask, task_of
 from scorebed.runs.strict_json import Json
-from scorebed.tasks import make_task
+from scorebed.tasks.base import Task
 
 try:
     import matplotlib
@@ -70,24 +71,26 @@ class BoundsRow(NamedTuple):
     inner: str
 
 
-def write_report(run_path: Path | str) -> Path:
+def write_report(run_path: Path | str, *, task: OwnTask | Task | None = None) -> Path:
     """Write `report.html` into a run's folder, over one that is there, and give its path.
+
+    `task` is that of a run of the user's own one; without it such a report shows no experiments.
 
     The file is put in place at once and nothing else is touched, so a run that another process owns may be reported on.
     """
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
-    replace_file(path, render(folder).encode("utf-8", "replace"))
+    replace_file(path, render(folder, task).encode("utf-8", "replace"))
     return path
 
 
-def render(folder: RunFolder) -> str:
+def render(folder: RunFolder, task: OwnTask | Task | None = None) -> str:
     """The page. Equal folders give equal pages."""
     config, metrics = folder.config(), folder.read_metrics()
     record = _object(folder, RECORD)
     env = _object(folder, ENV)
     diagnosis = _object(folder, DIAGNOSIS)
-    experiments, no_experiments = _experiments(folder, config)
+    experiments, no_experiments = _experiments(folder, config, task)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("scorebed"),
         autoescape=True,
@@ -320,13 +323,13 @@ def _lowers(metrics: Sequence[Mapping[str, Json]], folder: RunFolder, config: Ru
     return pictures
 
 
-def _experiments(folder: RunFolder, config: RunConfig) -> tuple[Picture | None, str]:
+def _experiments(folder: RunFolder, config: RunConfig, given: OwnTask | Task | None) -> tuple[Picture | None, str]:
     """A few experiments of the policy of the first repeat, or why there are none."""
     path = folder.path / "policy-0.safetensors"
     if not path.exists():
         return None, f"There is no trained policy yet: no {path.name}."
     try:
-        task = make_task(config.task)
+        task = task_of(config, given, on_warning=lambda _: None)
         policy = load_policy(path, config.policy, task)
     except ScorebedError as error:
         return None, f"The policy cannot be shown: {error}"

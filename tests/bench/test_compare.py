@@ -56,9 +56,9 @@ def test_the_picture_has_every_method():
 
 def test_the_pace_is_found_from_the_time_after_each_step():
     """A step of 1 s, 20 s before the first; estimates of 3 s after every third, the first with 5 s of compilation."""
-    seconds = [21, 22, 31, 32, 33, 37, 38, 39, 43]
-    assert _pace(seconds, every=3) == Pace(before=25.0, step=1, monitor=3.0)
-    assert _pace([21, 22, 23], every=0) == Pace(before=20.0, step=1, monitor=0.0)
+    seconds = [21.0, 22.0, 31.0, 32.0, 33.0, 37.0, 38.0, 39.0, 43.0]
+    assert _pace(seconds, every=3) == Pace(before=25.0, step=1.0, monitor=3.0)
+    assert _pace([21.0, 22.0, 23.0], every=0) == Pace(before=20.0, step=1.0, monitor=0.0)
     assert Pace(25.0, 1.0, 3.0).steps(225.0, every=3) == 100
 
 

@@ -42,7 +42,7 @@ def scorebed_process(*arguments, **options):
 BAD = [
     (["taks"], "unknown command, got 'taks'", "did you mean 'tasks'?"),
     (["nle2", "location"], "unknown command, got 'nle2'", "did you mean 'nle'?"),
-    (["qqqq"], "unknown command, got 'qqqq'", "choose one of diagnose, evaluate, nle, report, resume, tasks, train."),
+    (["qqqq"], "unknown command, got 'qqqq'", f"choose one of {', '.join(sorted(COMMANDS))}."),
     (["--versoin"], "got '--versoin'", "did you mean '--version'?"),
     (["--json", "tasks"], "got '--json'", "write options after the command."),
     (["nle", "locaton"], "unknown TABLE, got 'locaton'", "did you mean 'location'?"),

@@ -1,5 +1,6 @@
 """A small configuration, and Python processes that can be killed."""
 
+import fcntl
 import os
 import subprocess
 import sys
@@ -59,15 +60,22 @@ def start_python():
         process.communicate()
 
 
-@pytest.fixture(scope="module")
-def command(tmp_path_factory) -> Command:
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory) -> Path:
+    """A folder for all processes of the test run."""
+    own = tmp_path_factory.getbasetemp()
+    return own.parent if "PYTEST_XDIST_WORKER" in os.environ else own
+
+
+@pytest.fixture(scope="session")
+def command(shared) -> Command:
     """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all of them.
 
     `first` is Python that the process runs before anything else.
     """
     compiled = {
         "XLA_FLAGS": "--xla_backend_optimization_level=0",
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("compiled")),
+        "JAX_COMPILATION_CACHE_DIR": str(shared / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }
 
@@ -80,9 +88,12 @@ def command(tmp_path_factory) -> Command:
     return start
 
 
-@pytest.fixture(scope="module")
-def finished(command, tmp_path_factory) -> Path:
-    """One finished run of two restarts."""
-    path = tmp_path_factory.mktemp("runs") / "whole"
-    finish(command(train("--policies", "2", "--out", path)))
+@pytest.fixture(scope="session")
+def finished(command, shared) -> Path:
+    """One finished run of two restarts, made by the first process that asks for it."""
+    path = shared / "whole"
+    with (shared / "whole.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            finish(command(train("--policies", "2", "--out", path)))
     return path

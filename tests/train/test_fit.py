@@ -12,7 +12,7 @@ import pytest
 from jaxtyping import Array
 
 from scorebed.errors import InvalidValueError
-from scorebed.train.fit import PATIENCE, NonFiniteError, fit, gradient_of, start
+from scorebed.train.fit import PATIENCE, NonFiniteError, Stop, fit, gradient_of, start
 
 TARGET = jnp.asarray([1.0, -2.0, 0.5])
 KEY = jr.key(7)
@@ -54,6 +54,12 @@ def same(a, b) -> None:
 
 
 # --- stopping and going on -------------------------------------------------------------------------------------------------
+
+
+def test_a_hook_ends_the_training_at_its_block_and_not_before():
+    ended = run(loss, steps=40, on_step=lambda info: Stop if info.step >= 15 else None)
+    assert int(ended.step) == 20
+    same(ended, run(loss, steps=20))
 
 
 def test_a_run_cut_anywhere_is_the_whole_run_to_the_last_bit():

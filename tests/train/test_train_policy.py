@@ -4,15 +4,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import optax
 import pytest
 
 from scorebed.errors import ScorebedError
 from scorebed.policies.dad import DAD
+from scorebed.policies.gru import GRUPolicy
 from scorebed.policies.static import Static
 from scorebed.rollout import simulate
 from scorebed.scores.exact import ExactScore
 from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.train.policy import train_policies
+from scorebed.train.policy import faster_noise, train_policies
 
 TASK = LinearGaussian()
 
@@ -23,6 +25,15 @@ def static(key):
 
 def dad(key):
     return DAD(TASK, hidden=(16,), encoding=4, key=key)
+
+
+def test_only_the_noise_of_a_policy_takes_larger_steps():
+    policy = GRUPolicy(TASK, encoder_hidden=(2,), encoding=2, state=2, layers=1, emitter_hidden=(2,), key=jr.key(0))
+    ones = jax.tree.map(jnp.ones_like, eqx.filter(policy, eqx.is_inexact_array))
+    quicker, _ = faster_noise(20.0).update(ones, optax.EmptyState())
+    assert bool((quicker.log_std == 20).all())
+    others = eqx.tree_at(lambda p: p.log_std, quicker, ones.log_std)
+    assert eqx.tree_equal(others, ones)
 
 
 @pytest.mark.parametrize("make", [static, pytest.param(dad, marks=pytest.mark.slow)])

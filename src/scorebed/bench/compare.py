@@ -13,10 +13,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scorebed.bench.presets import preset_values
-from scorebed.errors import UnknownNameError
+from scorebed.errors import UnknownNameError, require
 from scorebed.policies import paper_policy
 from scorebed.runs.budget import groups
-from scorebed.runs.config import METHODS, RunConfig, make_config
+from scorebed.runs.config import METHODS, make_config
 from scorebed.runs.durable import make_folder
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
@@ -40,7 +40,8 @@ class Entry(NamedTuple):
     @property
     def seconds(self) -> float:
         """Of training; bounds are not counted."""
-        return sum(s for stage, s in self.record["seconds"].items() if stage != "total" and not _is_bound(stage))
+        stages = (s for stage, s in self.record["seconds"].items() if stage != "total" and not _is_bound(stage))
+        return float(sum(stages))
 
     @property
     def saturated(self) -> bool:
@@ -89,11 +90,7 @@ def compare(
     for method in methods:
         path = out / method
         progress.begin(method, 0, 0)
-        with (
-            RunFolder.open(path).own()
-            if (path / "config.toml").is_file()
-            else RunFolder.create(path, _configured(task_name, task, method, terms, preset, overrides))
-        ) as folder:
+        with _run(path, task_name, task, method, terms, preset, overrides) as folder:
             progress.end(f"{terms}, in {path}")
             record = Execution(folder, progress=progress).run()
             entries.append(Entry(method, record, _curve(folder, record)))
@@ -102,10 +99,21 @@ def compare(
     return sorted(entries, key=lambda entry: -float(entry.record["lower"]))
 
 
-def _configured(name: str, task: Task, method: str, terms: Terms, preset: str, overrides: Sequence[str]) -> RunConfig:
-    values = preset_values(preset, name, task, method=method)
-    config = make_config(values, ["evaluation.references=false", *overrides])
-    return terms.apply(config, task)
+def _run(
+    path: Path, name: str, task: Task, method: str, terms: Terms, preset: str, overrides: Sequence[str]
+) -> RunFolder:
+    """A run to begin or to go on with."""
+    if not (path / "config.toml").is_file():
+        config = make_config(
+            preset_values(preset, name, task, method=method), ["evaluation.references=false", *overrides]
+        )
+        return RunFolder.create(path, terms.apply(config, task))
+    folder = RunFolder.open(path)
+    begun = folder.config()
+    require((begun.task, begun.budget) == (name, terms.budget or 0), f"the comparison in {path.parent}",
+            got=f"a run of {begun.task} with a budget of {begun.budget:,}", expected=f"{name} with {terms}",
+            fix="give another folder by --out, or the same task and terms.")  # fmt: skip
+    return folder.own()
 
 
 def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[tuple[float, float]]:

@@ -9,15 +9,14 @@ from typing import Any
 
 from scorebed.errors import UnknownNameError
 from scorebed.policies import paper_policy
-from scorebed.runs.methods import UNTRAINED
+from scorebed.runs.methods import BY_SCORE, UNTRAINED
 from scorebed.runs.training import STATIC_RATE
-from scorebed.tasks.base import Task
+from scorebed.tasks.base import IID, Markov, Task
 from scorebed.tasks.cartpole import CartPole
 from scorebed.tasks.double_link import DoubleLink
 from scorebed.tasks.gravimetry import Gravimetry
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
-from scorebed.tasks.sde import EulerMaruyama
 
 PRESETS = ("quick", "laptop", "paper")
 
@@ -32,6 +31,8 @@ def preset_values(preset: str, task_name: str, task: Task, *, method: str = "sco
     paper = preset == "paper"
     sizes["density"] = _density(task, method, paper=paper, quick=preset == "quick")
     sizes["iosmc"] = _nested(task, paper=paper)
+    if method not in BY_SCORE:  # who is not done early uses what it is given
+        sizes["policy_training"]["patience"] = 0
     sizes["policy_training"] |= _own(method, task, paper=paper, steps=sizes["density"]["steps"])
     policy = method if method in ("static", *UNTRAINED) else paper_policy(task)
     if method == "myopic" and not paper:  # it computes in every experiment
@@ -41,12 +42,12 @@ def preset_values(preset: str, task_name: str, task: Task, *, method: str = "sco
 
 def _density(task: Task, method: str, *, paper: bool, quick: bool) -> Values:
     """A flow for `varmarg`, a transformer for the others; the sizes of the paper, or about a tenth of them."""
-    flow, dynamical = method == "varmarg", isinstance(task, EulerMaruyama)
+    flow, dynamical = method == "varmarg", not isinstance(task, IID)
     if paper:
         paper_sizes: Values = {"width": 80, "layers": 5} if flow else {"width": 256, "layers": 4}
         return paper_sizes | {"steps": 199_500 if dynamical else 190_000, "batch": 1024}
     sizes: Values = {"width": 64, "layers": 3} if flow else {"width": 32, "layers": 2, "heads": 4, "sigma": 0.1}
-    return sizes | {"steps": 4000 if quick else 20_000, "batch": 256, "ema": 0.99}
+    return sizes | {"steps": 2000 if quick else 20_000, "batch": 256, "ema": 0.99}
 
 
 def _nested(task: Task, *, paper: bool) -> Values:
@@ -58,12 +59,12 @@ def _nested(task: Task, *, paper: bool) -> Values:
 
 def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
     """What a method trains policies with that others do not."""
-    paper_inner = 399 if isinstance(task, EulerMaruyama) else 19
+    paper_inner = 19 if isinstance(task, IID) else 399
     inner = paper_inner if paper else 255
     if method == "jointvarpost":
         rates = (1e-5, 5e-6) if paper else (3e-4, 0.0)
         return {
-            "steps": steps if paper else min(steps, 1500 if isinstance(task, EulerMaruyama) else 4000),
+            "steps": steps if paper else min(steps, 4000 if isinstance(task, IID) else 1500),
             "schedule": "cosine",
             "learning_rate": rates[0],
             "final_rate": rates[1],
@@ -73,7 +74,15 @@ def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
         return {"base": 1 if paper else 8, "levels": 12 if paper else 6, "limit": 0.0}
     if method == "iosmc":
         rate = 5e-4 if isinstance(task, CartPole | DoubleLink) else 1e-3
-        return {"steps": 25, "batch": 64, "inner": inner, "learning_rate": rate, "schedule": "constant", "limit": 0.0}
+        return {
+            "steps": 25,
+            "batch": 64,
+            "inner": inner,
+            "noise_rate": 1.0,
+            "learning_rate": rate,
+            "schedule": "constant",
+            "limit": 0.0,
+        }
     if method == "static":
         return {"inner": inner, "learning_rate": STATIC_RATE, "schedule": "cosine", "final_rate": 0.0, "limit": 0.0}
     if method in ("pce", "nmc"):
@@ -83,13 +92,17 @@ def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
 
 def _paper(task: Task) -> Values:
     """Tables "Policy training", "Score network training" and the P = 1 rows of the budget tables."""
-    dynamical, gravimetry = isinstance(task, EulerMaruyama), isinstance(task, Gravimetry)
-    lambda_y, clip = {
-        "Pendulum": (0.0125, 5000.0),
-        "CartPole": (0.004, 600.0),
-        "DoubleLink": (0.02, 10_000.0),
-        "Gravimetry": (10_000.0, 5000.0),
-    }.get(type(task).__name__, (30.0, 600.0))
+    dynamical, gravimetry = not isinstance(task, IID), isinstance(task, Gravimetry)
+    lambda_y, clip = (
+        {
+            "Pendulum": (0.0125, 5000.0),
+            "CartPole": (0.004, 600.0),
+            "DoubleLink": (0.02, 10_000.0),
+            "Gravimetry": (10_000.0, 5000.0),
+        }.get(type(task).__name__, (30.0, 600.0))
+        if _built_in(task)
+        else ("auto", 10.0)
+    )
     inner = 5_000_000 if gravimetry or (isinstance(task, LocationFinding) and task.designs.dim == 2) else 1_000_000
     return {
         "policies": 3 if dynamical else 1,
@@ -125,16 +138,22 @@ def _paper(task: Task) -> Values:
 
 
 def _particles(task: Task, *, quick: bool) -> Values:
-    """Likelihood particles and short schedules, for two cores."""
-    dynamical = isinstance(task, EulerMaruyama)
+    """Likelihood particles and short schedules, for two cores; a small transformer where the likelihood sees the whole history.
+
+    A task of somebody's own may have a slow likelihood, so its bounds are smaller: theirs is a ceiling of log 10⁵ = 11.5 nats.
+    """
+    dynamical = not isinstance(task, IID)
+    pooled, own = isinstance(task, IID | Markov), not _built_in(task)
+    network: Values = (
+        {"kind": "particles", "particles": 8, "cloud": 8, "width": 128}
+        if pooled
+        else {"kind": "transformer-direct", "width": 64, "blocks": 2, "heads": 4}
+    )
     policy_steps = (150 if dynamical else 300) if quick else 1000
     return {
         "policies": 1,
         "score": {
-            "kind": "particles",
-            "particles": 8,
-            "cloud": 8,
-            "width": 128,
+            **network,
             "steps": (3000 if dynamical else 1200) if quick else 8000,
             "batch": 256,
             "learning_rate": 1e-3,
@@ -148,16 +167,21 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "learning_rate": 5e-4 if dynamical else 1e-3,
             "schedule": "cosine",
             "limit": 0.0 if dynamical else 0.01,
+            "noise_rate": 20.0 if dynamical else 1.0,
             "beta1": 0.9 if dynamical else 0.8,
             "beta2": 0.999 if dynamical else 0.998,
             "monitor_every": 25 if quick else 50,
-            "monitor_inner": 20_000 if isinstance(task, Pendulum | CartPole) else 100_000,
+            "monitor_inner": 20_000 if own or isinstance(task, Pendulum | CartPole) else 100_000,
             "patience": 50 if dynamical and quick else 0,
         },
         "evaluation": {
             "outer": 512 if quick else 2048,
-            "inner": 1_000_000,
+            "inner": 100_000 if own else 1_000_000,
             "select_outer": 256,
-            "select_inner": 100_000,
+            "select_inner": 20_000 if own else 100_000,
         },
     }
+
+
+def _built_in(task: Task) -> bool:
+    return type(task).__module__.partition(".")[0] == "scorebed"

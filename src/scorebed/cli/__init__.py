@@ -11,11 +11,13 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
+from scorebed.cli._compiled import keep_compiled
 from scorebed.cli._interrupt import INTERRUPTED, quiet_interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run one command line and exit: 0 for an answer, 2 for bad input (one line on stderr), 130 when interrupted."""
+    keep_compiled()
     try:
         with quiet_interrupts():
             from scorebed.cli._app import run  # late, so that an interrupt is quiet during the parser's imports too

@@ -14,12 +14,15 @@ from scorebed.errors import InvalidValueError, ScorebedError
 # Each name is a file of this folder and the function in it, with its line in `scorebed --help`.
 COMMANDS = {
     "tasks": "The built-in tasks and their dimensions.",
+    "check": "Is this task of mine sound? What is wrong, how to mend it, and pictures.",
     "train": "Train a score and a policy on it, and bound its information gain.",
     "resume": "Go on with a run after any interruption.",
     "evaluate": "Bounds of a trained policy, of any size.",
     "diagnose": "Is the score good? Gradient bias and variance, coverage, conditioning.",
     "bench": "Methods side by side, at one budget or in one time.",
     "report": "A run as one HTML file: bounds, curves, experiments, cost.",
+    "live": "The experiment at the bench: next design, measure, enter, next design.",
+    "serve": "The experiment at the bench as a web page, and JSON for instruments.",
     "nle": "The budget arithmetic of the paper, exact.",
 }
 
@@ -49,7 +52,21 @@ def run(arguments: list[str]) -> int:
                 fix="check the path, its permissions and the space left.",
             )
         )
+    except Exception as error:
+        told = _in_own_task(error)
+        if told is None:
+            raise
+        return complain(told)
     return 0
+
+
+def _in_own_task(error: Exception) -> ScorebedError | None:
+    """An error inside of the user's own task, told by its line. Such a task is there only if its module was loaded."""
+    if "scorebed.blame" not in sys.modules:
+        return None
+    from scorebed.blame import explain
+
+    return explain(error)
 
 
 def _app(arguments: list[str]) -> App:

@@ -7,19 +7,21 @@ from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_tex
 from scorebed.cli._progress import Bars
 from scorebed.report import write_report
 from scorebed.runs.folder import RunFolder
+from scorebed.runs.own import OwnTask
 from scorebed.runs.training import Execution
 
 
-def execute(folder: RunFolder, *, as_json: bool) -> None:
-    """Carry out what is left of a run that this process owns."""
+def execute(folder: RunFolder, *, task: OwnTask | None = None, as_json: bool) -> None:
+    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is one."""
     bars = Bars()
     try:
-        record = Execution(folder, progress=bars).run()
+        record = Execution(folder, progress=bars, task=task).run()
     except KeyboardInterrupt:
         bars.close()
-        sys.stderr.write(f"stopped; the state is kept. Go on with: scorebed resume {folder.path}\n")
+        again = f" --task {task.name}" if task else ""
+        sys.stderr.write(f"stopped; the state is kept. Go on with: scorebed resume {folder.path}{again}\n")
         raise
-    write_report(folder.path)
+    write_report(folder.path, task=task)
     if as_json:
         print_json(record | {"run": str(folder.path)})
     else:

@@ -1,61 +1,76 @@
-"""`scorebed bench compare`: methods side by side at one budget, or in one time."""
+"""`scorebed bench NAME`: methods side by side (compare), and what a preset reaches on every task (laptop)."""
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 
-BENCHES = ("compare",)
+if TYPE_CHECKING:
+    from scorebed.cli._progress import Bars
+    from scorebed.runs.terms import Terms
+
+BENCHES = ("compare", "laptop")
 
 
 def bench(
-    name: Annotated[str, Parameter(help="compare.")],
+    name: Annotated[str, Parameter(help="compare: methods side by side; laptop: what a preset reaches on every task.")],
     /,
     *,
-    task: Annotated[str, Parameter(help="A built-in task; `scorebed tasks` lists them.")],
-    methods: Annotated[str, Parameter(help="all, or names with commas between them: score,pce,random.")] = "all",
-    budget: Annotated[str | None, Parameter(help="Likelihood evaluations that every method may spend.")] = None,
-    minutes: Annotated[str | None, Parameter(help="Minutes of training for every method, instead of a budget.")] = None,
-    preset: Annotated[
-        str, Parameter(help="quick, laptop or paper: all sizes that budget or minutes leave open.")
-    ] = "quick",
-    seed: Annotated[str, Parameter(help="Seed of all random numbers.")] = "0",
+    task: Annotated[str, Parameter(help="The task of compare; for laptop names with commas between them, or all.")],
+    methods: Annotated[str, Parameter(help="Of compare: all, or names with commas between them.")] = "all",
+    budget: Annotated[str | None, Parameter(help="Of compare: likelihood evaluations for every method.")] = None,
+    minutes: Annotated[str | None, Parameter(help="Of compare: minutes of training for every method.")] = None,
+    preset: Annotated[str | None, Parameter(help="quick, laptop or paper; compare takes quick.")] = None,
+    seed: Annotated[str, Parameter(help="Of compare: seed of all random numbers.")] = "0",
+    seeds: Annotated[str, Parameter(help="Of laptop: number of seeds.")] = "1",
     out: Annotated[Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")] = None,
     set_: Annotated[
-        list[str], Parameter(name="--set", negative="", help="A single value for all methods, as key=value.")
+        list[str], Parameter(name="--set", negative="", help="A single value for all runs, as key=value.")
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Train methods on equal terms: one table of bounds, likelihood evaluations and seconds, and EIG against NLE as a picture."""
-    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
-    from scorebed.cli._numbers import positive, whole
-    from scorebed.cli._progress import Bars
-    from scorebed.errors import UnknownNameError, require
-    from scorebed.runs.terms import Terms
-    from scorebed.tasks import make_task
+    """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task by task."""
+    from scorebed.cli._numbers import whole
+    from scorebed.errors import UnknownNameError
 
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
+    if name == "laptop":
+        _laptop(task, preset or "laptop", whole("--seeds", seeds, 1), out, set_, as_json)
+    else:
+        overrides = [f"seed={whole('--seed', seed, 0)}", *set_]
+        _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
+
+
+def _terms(budget: str | None, minutes: str | None) -> "Terms":
+    from scorebed.cli._numbers import positive, whole
+    from scorebed.errors import require
+    from scorebed.runs.terms import Terms
+
     require((budget is None) != (minutes is None), "--budget and --minutes", got="both" if budget else "neither",
             expected="one of them", fix="give --budget NLE or --minutes X.")  # fmt: skip
-    terms = Terms(
+    return Terms(
         None if budget is None else whole("--budget", budget, 1),
         None if minutes is None else positive("--minutes", minutes),
     )
+
+
+def _compare(
+    task: str, methods: str, terms: "Terms", preset: str, out: Path | None, overrides: list[str], as_json: bool
+) -> None:
+    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
+    from scorebed.tasks import make_task
+
     picked = chosen(methods, make_task(task))
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
-    overrides = [f"seed={whole('--seed', seed, 0)}", *set_]
-    bars = Bars()
-    try:
+    with _shown(folder) as bars:
         entries = compare(task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars)
-    except KeyboardInterrupt:
-        bars.close()
-        sys.stderr.write(f"stopped; the state is kept in {folder}. Go on with the same command.\n")
-        raise
     draw(entries, f"{task}: {terms} each").savefig(folder / "compare.png", dpi=130)
     (folder / "compare.md").write_text(table(entries))
     if as_json:
@@ -65,3 +80,40 @@ def bench(
     for line in remarks(entries):
         print_text(line)
     print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
+
+
+def _laptop(task: str, preset: str, seeds: int, out: Path | None, overrides: list[str], as_json: bool) -> None:
+    from scorebed.bench.laptop import COLUMNS, PAPER, laptop, table
+    from scorebed.bench.presets import PRESETS
+    from scorebed.errors import UnknownNameError
+    from scorebed.tasks import TASKS
+
+    if preset not in PRESETS:
+        raise UnknownNameError("preset", preset, PRESETS)
+    tasks = tuple(PAPER) if task == "all" else tuple(each.strip() for each in task.split(","))
+    for each in tasks:
+        if each not in TASKS:
+            raise UnknownNameError("task", each, TASKS)
+    folder = out if out is not None else Path("runs") / f"bench-{preset}"
+    with _shown(folder) as bars:
+        reached = laptop(tasks, folder, preset=preset, seeds=seeds, overrides=overrides, progress=bars)
+    (folder / "table.md").write_text(table(reached))
+    if as_json:
+        print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
+        return
+    print_table(dict.fromkeys(COLUMNS[:2], LEFT) | dict.fromkeys(COLUMNS[2:], RIGHT), [each.row() for each in reached])
+    print_text(f"table: {folder}/table.md")
+
+
+@contextmanager
+def _shown(folder: Path) -> "Iterator[Bars]":
+    """Progress bars, and on Ctrl-C how to go on."""
+    from scorebed.cli._progress import Bars
+
+    bars = Bars()
+    try:
+        yield bars
+    except KeyboardInterrupt:
+        bars.close()
+        sys.stderr.write(f"stopped; the state is kept in {folder}. Go on with the same command.\n")
+        raise

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
+from scorebed.cli._task import TaskOption, own_task
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
@@ -39,6 +40,7 @@ def diagnose(
     inner: Annotated[str, Parameter(help="Draws of the prior for importance sampling, M.")] = "100000",
     particles: Annotated[str, Parameter(help="Particles for tempered SMC.")] = "2048",
     seed: Annotated[str, Parameter(help="Seed of the draws; those of training are never used again.")] = "0",
+    task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
     """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and the report anew.
@@ -63,16 +65,17 @@ def diagnose(
 
     n, m, p = whole("--outer", outer, 8), whole("--inner", inner, 1), whole("--particles", particles, 2)
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    loaded, bars, ledger = load(run), Bars(), Ledger()
-    task, score, policy = loaded.task, loaded.score, loaded.policy
+    own = own_task(task)
+    loaded, bars, ledger = load(run, task=own), Bars(), Ledger()
+    model, score, policy = loaded.task, loaded.score, loaded.policy
     against = _ground_truth(loaded, truth, m, p, ledger, key=named(key, "draws"))
-    untrained = make_policy(loaded.config.policy, task, key=named(key, "untrained"))
+    untrained = make_policy(loaded.config.policy, model, key=named(key, "untrained"))
     designs = RandomDesigns(loaded.sampler)
 
     def compare(stage: str, measure: Any, policy: Any, **options: Any) -> Any:
         bars.begin(stage, 0, 0)
         found = measure(
-            task, score, against.truth, policy, outer=n, on_group=lambda done, total: bars.update(done, "", total),
+            model, score, against.truth, policy, outer=n, on_group=lambda done, total: bars.update(done, "", total),
             key=named(key, stage), **options,
         )  # fmt: skip
         bars.close()
@@ -85,9 +88,9 @@ def diagnose(
         "sampler": compare("score-sampler", diagnostics.score_error, designs),
         "policy": compare("score-policy", diagnostics.score_error, policy),
     }
-    reach = diagnostics.coverage(task, loaded.sampler, policy, outer=n, key=named(key, "coverage"))
+    reach = diagnostics.coverage(model, loaded.sampler, policy, outer=n, key=named(key, "coverage"))
     conditions = {
-        name: diagnostics.conditioning(task, each, key=named(key, "conditioning", name))
+        name: diagnostics.conditioning(model, each, key=named(key, "conditioning", name))
         for name, each in (("sampler", designs), ("policy", policy))
     }
     bias = diagnostics.relative_bias(trained, start)
@@ -122,7 +125,7 @@ def diagnose(
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
-    write_report(run)
+    write_report(run, task=own)
     if as_json:
         print_json(result)
         return

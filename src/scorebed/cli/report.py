@@ -6,13 +6,25 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
+from scorebed.cli._task import TaskOption, own_task
 
 
-def report(run: Annotated[Path, Parameter(help="The folder of the run.")], /, *, as_json: Json = False) -> None:
+def report(
+    run: Annotated[Path, Parameter(help="The folder of the run.")],
+    /,
+    *,
+    task: TaskOption = None,
+    as_json: Json = False,
+) -> None:
     """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs nothing else."""
     from scorebed.report import write_report
+    from scorebed.runs.folder import RunFolder
+    from scorebed.runs.own import task_of
 
-    path = write_report(run)
+    own = own_task(task)
+    if own is not None:
+        task_of(RunFolder.open(run).config(), own)
+    path = write_report(run, task=own)
     if as_json:
         print_json({"run": str(run), "report": str(path)})
     else:

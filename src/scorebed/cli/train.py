@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json
+from scorebed.cli._task import named_task
 
 if TYPE_CHECKING:
     from scorebed.runs.folder import RunFolder
+    from scorebed.runs.own import OwnTask
     from scorebed.runs.terms import Terms
+    from scorebed.tasks.base import Task
 
 
 def train(
-    task: Annotated[str, Parameter(help="A built-in task; `scorebed tasks` lists them.")],
+    task: Annotated[str, Parameter(help="A built-in task (`scorebed tasks` lists them), or FILE.py:NAME.")],
     /,
     *,
     preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
@@ -51,8 +54,9 @@ def train(
     given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
     allowed = _allowed(budget, match, minutes)
-    with _begin(task, preset, method, score, out, config, overrides, allowed) as folder:
-        execute(folder, as_json=as_json)
+    named, own = named_task(task)
+    with _begin(task, named, own, preset, method, score, out, config, overrides, allowed) as folder:
+        execute(folder, task=own, as_json=as_json)
 
 
 def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Terms | None":
@@ -76,6 +80,8 @@ def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Te
 
 def _begin(
     name: str,
+    task: "Task",
+    own: "OwnTask | None",
     preset: str,
     method: str,
     score: Path | None,
@@ -92,9 +98,8 @@ def _begin(
     from scorebed.runs.config import METHODS, make_config
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.methods import UNTRAINED, UPFRONT
-    from scorebed.tasks import make_task
+    from scorebed.runs.own import compare_source
 
-    task = make_task(name)
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
     values = preset_values(preset, name, task, method=method)
@@ -102,12 +107,15 @@ def _begin(
         require(method in UPFRONT, "--score", got=f"method {method}", expected=" or ".join(UPFRONT),
                 fix="leave it out: this method learns nothing upfront.")  # fmt: skip
         values |= check_upfront(score, method, task)
-    resolved = make_config(values, overrides, config)
+        if own is not None:
+            compare_source(RunFolder.open(score).config(), own, strict=False)
+    source = [] if own is None else [f"task_source={own.digest!r}"]
+    resolved = make_config(values, [*overrides, *source], config)
     if resolved.policy not in POLICIES and method not in UNTRAINED:
         raise UnknownNameError("policy", resolved.policy, POLICIES)
     require(method != "iosmc" or resolved.policy == "gru", "the policy of iosmc", got=resolved.policy,
             expected="gru, whose designs have a density", fix="add --policy gru.")  # fmt: skip
-    resolved = resolved if terms is None else terms.apply(resolved, task)
+    resolved = resolved if terms is None else terms.apply(resolved, task, own)
     folder = RunFolder.create(out, resolved) if out is not None else RunFolder.create_next(Path("runs"), resolved)
     if score is not None:
         copy_upfront(score, folder)

@@ -2,7 +2,8 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,9 @@ from scorebed.variational.posterior import MixturePosterior
 # The score that method `jointscore` made for the best policy of a repeat, and the posterior that `jointvarpost` made.
 JOINT_SCORE, JOINT_POSTERIOR = "joint-score-{}.safetensors", "joint-posterior-{}.safetensors"
 
+# Packages whose classes are no user's: what such a class holds does not change between two runs.
+OURS = ("scorebed", "equinox", "builtins", "abc", "typing")
+
 
 def fingerprint(task: Task) -> str:
     """A short hash of everything that makes a task: class, sizes, prior, horizon; the same in every process."""
@@ -48,7 +52,9 @@ def fingerprint(task: Task) -> str:
 def _words(part: Any) -> Iterator[str]:
     """What something is made of. Not its `repr`, which may hold an address in memory, nor its leaves, which numpyro gives in the
     order of a set."""
-    if dataclasses.is_dataclass(part):
+    if isinstance(part, Task):
+        names = _attributes(part)
+    elif dataclasses.is_dataclass(part):
         names = [field.name for field in dataclasses.fields(part)]
     elif isinstance(part, Distribution):
         names = sorted({*part.gather_pytree_data_fields(), *part.gather_pytree_aux_fields()} - {"_validate_args"})
@@ -57,16 +63,32 @@ def _words(part: Any) -> Iterator[str]:
     elif isinstance(part, tuple | list):
         yield from (word for each in part for word in _words(each))
         return
+    elif isinstance(part, Mapping):
+        yield from (word for item in sorted(part.items(), key=repr) for word in _words(item))
+        return
     elif isinstance(part, float | int | np.ndarray | np.number | jax.Array):
         yield repr((np.shape(part), np.asarray(part).tolist()))
         return
     else:
-        yield getattr(part, "__qualname__", repr(part))
+        yield getattr(part, "__qualname__", re.sub(r" at 0x[0-9a-f]+", "", repr(part)))
         return
     yield type(part).__qualname__
     for name in names:
         yield name
         yield from _words(getattr(part, name, None))
+
+
+def _attributes(task: Task) -> list[str]:
+    """The fields of a task, and the values that a user's class has in their stead."""
+    fields = [field.name for field in dataclasses.fields(task)]
+    users = [each for each in type(task).__mro__ if each.__module__.partition(".")[0] not in OURS]
+    values = {
+        name
+        for each in users
+        for name, value in vars(each).items()
+        if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
+    }
+    return fields + sorted(values - set(fields))
 
 
 def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:

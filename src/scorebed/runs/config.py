@@ -30,6 +30,7 @@ from scorebed.runs.fields import (
     Seed,
     WeightOrAuto,
     choice,
+    digest,
     whole,
 )  # fmt: skip
 
@@ -156,6 +157,8 @@ class PolicyConfig:
     """Rate at which levels become rare, 2^(−τ l); for the method 'mlmc'."""
     limit: NonNegative = 0.0
     """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the unbiased mean."""
+    noise_rate: Positive = 1.0
+    """Factor on the learning rate of a policy's own noise; for the recurrent policy."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
     keep: Annotated[Literal["best", "last"], choice("best", "last")] = "best"
@@ -206,6 +209,8 @@ class RunConfig:
 
     task: Name
     """A built-in task, or FILE.py:NAME."""
+    task_source: Annotated[str, digest()] = ""
+    """The sha256 of that file; empty for a built-in task."""
     method: Annotated[str, choice(*METHODS)]
     """The gradient estimator: the paper's method or one of its baselines."""
     preset: Name

@@ -1,6 +1,7 @@
 """What one value of a configuration may be: whole numbers, rates, choices, and how a fault is described."""
 
 import math
+import re
 from collections.abc import Callable
 from typing import Annotated, Literal, TypeAlias
 
@@ -54,6 +55,17 @@ def choice(*names: str) -> BeforeValidator:
     def check(value: object) -> str:
         if not isinstance(value, str) or value not in names:
             raise PydanticCustomError("choice", "{names}", {"names": names})
+        return value
+
+    return BeforeValidator(check)
+
+
+def digest() -> BeforeValidator:
+    """The sha256 of something in hexadecimal, or nothing."""
+
+    def check(value: object) -> str:
+        if not isinstance(value, str) or not re.fullmatch(r"(?:[0-9a-f]{64})?", value):
+            raise _fault("64 hexadecimal digits, or nothing")
         return value
 
     return BeforeValidator(check)

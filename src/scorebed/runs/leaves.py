@@ -17,6 +17,7 @@ import numpy as np
 import safetensors
 import safetensors.numpy
 from jaxtyping import PyTree
+from numpyro.distributions import Distribution
 
 from scorebed.errors import CheckpointError, LeafMismatchError, NewerFormatError, require
 from scorebed.runs import strict_json
@@ -72,16 +73,15 @@ def read_metadata(path: Path) -> dict[str, Json]:
 
 def leaf_names(tree: PyTree) -> list[str]:
     """The names under which the arrays of `tree` are saved, in the tree's order."""
-    return [_name(path) for path, leaf in jax.tree_util.tree_leaves_with_path(tree) if _is_saved(leaf)]
+    return [name for name, leaf in _named(tree) if _is_saved(leaf)]
 
 
 def encode_leaves(tree: PyTree, metadata: Mapping[str, Json] | None = None) -> bytes:
     """The bytes of a file. Equal trees and metadata give equal bytes."""
     arrays, keys = {}, {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+    for name, leaf in _named(tree):
         if not _is_saved(leaf):
             continue
-        name = _name(path)
         if _is_key(leaf):
             keys[name], leaf = str(jr.key_impl(leaf)), jr.key_data(leaf)
         # The library writes memory as it lies: a transposed or strided array would be saved scrambled.
@@ -97,11 +97,10 @@ def decode_leaves(data: bytes, like: PyTree, *, where: str) -> PyTree:
     """The inverse of `encode_leaves`; `where` names the source in errors."""
     keys = _header(data, where).keys
     found = {name: _wrap(array, keys.get(name), where) for name, array in _arrays(data, where).items()}
-    paths, structure = jax.tree_util.tree_flatten_with_path(like)
-    wanted = {_name(path): leaf for path, leaf in paths if _is_saved(leaf)}
-    _compare(found, wanted, where)
-    leaves = [_like(found[_name(path)], leaf) if _is_saved(leaf) else leaf for path, leaf in paths]
-    return jax.tree_util.tree_unflatten(structure, leaves)
+    ours = _named(like)
+    _compare(found, {name: leaf for name, leaf in ours if _is_saved(leaf)}, where)
+    leaves = [_like(found[name], leaf) if _is_saved(leaf) else leaf for name, leaf in ours]
+    return jax.tree_util.tree_unflatten(jax.tree_util.tree_structure(like), leaves)
 
 
 def digest(data: bytes) -> str:
@@ -211,6 +210,25 @@ def _is_key(leaf: Any) -> bool:
 
 def _kind(leaf: Any) -> str:
     return f"{leaf.dtype.name if isinstance(leaf.dtype, np.dtype) else leaf.dtype}{list(leaf.shape)}"
+
+
+def _named(tree: PyTree) -> list[tuple[str, Any]]:
+    """The leaves in the tree's order, with their names."""
+    return [(_name(path), leaf) for path, leaf in _ways(tree)]
+
+
+def _ways(tree: PyTree) -> list[tuple[tuple[Any, ...], Any]]:
+    """The leaves, and the ways to them. numpyro flattens a distribution in the order of a set, which is another one in every
+    process: its parts go by the names of its attributes, not by their places."""
+    found: list[tuple[tuple[Any, ...], Any]] = []
+    for path, part in jax.tree_util.tree_leaves_with_path(tree, is_leaf=lambda part: isinstance(part, Distribution)):
+        if not isinstance(part, Distribution):
+            found.append((path, part))
+            continue
+        for field in type(part).gather_pytree_data_fields():
+            below = _ways(vars(part).get(field))
+            found += [((*path, jax.tree_util.GetAttrKey(field), *rest), leaf) for rest, leaf in below]
+    return found
 
 
 def _name(path: tuple[Any, ...]) -> str:

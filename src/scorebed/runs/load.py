@@ -11,10 +11,10 @@ from scorebed.runs.artifacts import JOINT_SCORE, load_policy, load_score, untrai
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.methods import BY_SCORE, UNTRAINED
+from scorebed.runs.own import OwnTask, task_of
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score
-from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 
 
@@ -30,8 +30,11 @@ class Run(eqx.Module):
     record: dict[str, Any]
 
 
-def load(path: Path | str) -> Run:
-    """Read a finished run. The policy is that of the first repeat; the score is the one that trained it last."""
+def load(path: Path | str, *, task: OwnTask | Task | None = None) -> Run:
+    """Read a finished run. The policy is that of the first repeat; the score is the one that trained it last.
+
+    A run of a task of your own needs that task again, `load("RUN", task=MyTask())`: a run's files hold no code and name none.
+    """
     folder = RunFolder.open(Path(path))
     config = folder.config()
     if not (folder.path / "record.json").exists():
@@ -41,7 +44,7 @@ def load(path: Path | str) -> Run:
             expected="a record.json in it",
             fix=f"finish it: scorebed resume {path}",
         )
-    task = make_task(config.task)
+    task = task_of(config, task)
     sampler = paper_sampler(task)
     joint = folder.path / JOINT_SCORE.format(0)
     path_score = joint if joint.exists() else folder.path / "score-0.safetensors"

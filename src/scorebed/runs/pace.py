@@ -19,6 +19,7 @@ from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
 from scorebed.runs.methods import UNTRAINED, UPFRONT
+from scorebed.runs.own import OwnTask
 from scorebed.runs.training import Execution
 
 UPFRONT_SHARE = 0.6
@@ -37,12 +38,15 @@ class Pace(NamedTuple):
         return int((seconds - self.before) / (self.step + self.monitor / every))
 
 
-def within_minutes(config: RunConfig, minutes: float) -> RunConfig:
-    """The same run with as many steps as fit into `minutes` of training, over all policies and repeats."""
+def within_minutes(config: RunConfig, minutes: float, task: OwnTask | None = None) -> RunConfig:
+    """The same run with as many steps as fit into `minutes` of training, over all policies and repeats.
+
+    `task` is that of a run of the user's own one.
+    """
     if config.method in UNTRAINED:
         return config
     training, learned = config.policy_training, UPFRONT.get(config.method)
-    first, second = _timed(config)
+    first, second = _timed(config, task)
     upfront = 60 * minutes * UPFRONT_SHARE if first else 0.0
     stages = [stage for stage, count in groups(config) if count]
     steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
@@ -57,7 +61,7 @@ def within_minutes(config: RunConfig, minutes: float) -> RunConfig:
     )
 
 
-def _timed(config: RunConfig) -> tuple[Pace | None, Pace]:
+def _timed(config: RunConfig, task: OwnTask | None) -> tuple[Pace | None, Pace]:
     """The pace of stage 1, where there is one to train, and of stage 2."""
     learned = UPFRONT.get(config.method)
     training = dataclasses.replace(config.policy_training, steps=TIMED, monitor_every=EVERY, patience=0, keep="last")
@@ -69,7 +73,7 @@ def _timed(config: RunConfig) -> tuple[Pace | None, Pace]:
     with TemporaryDirectory() as parent, RunFolder.create(
         Path(parent) / "timed", dataclasses.replace(config, repeats=1, **short)
     ) as folder:  # fmt: skip
-        trial = Execution(folder, progress=Progress())
+        trial = Execution(folder, progress=Progress(), task=task)
         trial.choose(0, [trial.upfront(0)] if learned else [None] * len(groups(folder.config())))
         seconds: dict[str, list[float]] = {}
         for record in folder.read_metrics():

@@ -31,7 +31,15 @@ from scorebed.tasks.base import Task
 from scorebed.train.contrastive import mlmc_loss, nmc_loss, pce_loss
 from scorebed.train.fit import Gradient, Loss, StepInfo, gradient_of, start_batch
 from scorebed.train.joint import Pair, joint_gradient, joint_optimiser, pairs
-from scorebed.train.policy import fit_batch, fresh_policies, group_size, member, policy_gradient, policy_optimiser
+from scorebed.train.policy import (
+    faster_noise,
+    fit_batch,
+    fresh_policies,
+    group_size,
+    member,
+    policy_gradient,
+    policy_optimiser,
+)
 from scorebed.train.score import score_optimiser
 from scorebed.train.variational import PosteriorAndPolicy, joint_posterior_loss, joint_posterior_optimiser
 from scorebed.train.variational import policy_gradient as density_gradient
@@ -187,7 +195,8 @@ def _batch_of_one(policy: Policy) -> Policy:
 
 
 def _policy_optimiser(config: PolicyConfig) -> optax.GradientTransformation:
-    return policy_optimiser(_schedule(config), clip=config.clip, beta1=config.beta1, beta2=config.beta2)
+    plain = policy_optimiser(_schedule(config), clip=config.clip, beta1=config.beta1, beta2=config.beta2)
+    return plain if config.noise_rate == 1 else optax.chain(plain, faster_noise(config.noise_rate))
 
 
 def _schedule(config: PolicyConfig) -> optax.Schedule | float:

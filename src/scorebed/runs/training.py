@@ -35,11 +35,11 @@ from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Progress, block_size
 from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
+from scorebed.runs.own import OwnTask, task_of
 from scorebed.runs.stage2 import Stage2
 from scorebed.runs.upfront import load_upfront, stage_1
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler, reference_sampler
-from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.train.fit import start
 from scorebed.train.joint import Pair
@@ -54,10 +54,11 @@ BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "cei
 class Execution:
     """One run being carried out: its folder, task and keys, what it has spent, and how long its stages took."""
 
-    def __init__(self, folder: RunFolder, *, progress: Progress):
+    def __init__(self, folder: RunFolder, *, progress: Progress, task: OwnTask | Task | None = None):
+        """`task` is that of a run of the user's own one, and of no other run."""
         self.folder, self.progress = folder, progress
         self.config: RunConfig = folder.config()
-        self.task: Task = make_task(self.config.task)
+        self.task: Task = task_of(self.config, task, strict=True)
         self.sampler: DesignSampler = paper_sampler(self.task)
         self.key = jr.key(self.config.seed)
         self.ledger, self.evaluation = Ledger(self.config.budget or None), Ledger()
@@ -80,7 +81,7 @@ class Execution:
         stage, key = f"{learned.stem}-{index}", named(self.key, learned.stem, index)
         path = self.folder.path / f"{stage}.safetensors"
         if cost := upfront_cost(self.config, self.task):
-            self.ledger.charge(stage, cost)
+            self.ledger.charge("weights" if self.config.score_run else stage, cost)
         if path.exists():
             return load_upfront(path, self.config, self.task, self.sampler)
         work = stage_1(self.config, self.task, self.sampler, key=key)

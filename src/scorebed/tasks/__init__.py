@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Callable
 
-from scorebed.errors import UnknownNameError
+from scorebed.errors import InvalidValueError, UnknownNameError
 from scorebed.tasks.base import Task
 from scorebed.tasks.cartpole import CartPole
 from scorebed.tasks.closed_form import ClosedForm
@@ -48,6 +48,11 @@ ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
 
 def make_task(name: str) -> Task:
     """A built-in task with the paper's sizes."""
+    if ".py:" in name:
+        raise InvalidValueError(
+            "the task", got=f"'{name}'", expected="a built-in one here",
+            fix="a file is executed only where its user names it: by train, check, or --task; docs/own-model.md has more.",
+        )  # fmt: skip
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
     return TASKS[name]()

@@ -37,6 +37,19 @@ def policy_optimiser(
     return optax.chain(optax.clip_by_global_norm(clip), optax.adam(schedule, b1=beta1, b2=beta2))
 
 
+def faster_noise(factor: float) -> optax.GradientTransformation:
+    """Larger steps for the size of a policy's own noise, its leaf `log_std`.
+
+    Adam moves every parameter by about its rate a step: at 5·10⁻⁴ the noise of a policy that starts at σ = 1 is still 0.95 after
+    a hundred steps, and what it costs in information cannot be trained away.
+    """
+
+    def scale(path: tuple[Any, ...], update: Array) -> Array:
+        return factor * update if jax.tree_util.keystr(path[-1:]) == ".log_std" else update
+
+    return optax.stateless(lambda updates, _: jax.tree_util.tree_map_with_path(scale, updates))
+
+
 def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) -> Loss:
     """Minus the EIG surrogate, averaged over `batch` trajectories. batch·T NLE a step, and those of the score."""
 

@@ -1,0 +1,23 @@
+"""When to draw blood: a drug is absorbed and cleared, and the error of the assay grows with the concentration."""
+
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.describe import measured, parameters, ranges
+
+
+class SamplingTimes(IID, Gaussian):
+    horizon = 5
+    prior = parameters({"absorption [1/h]": dist.LogNormal(0.4, 0.3), "clearance [1/h]": dist.LogNormal(-2.0, 0.3)})
+    designs = ranges({"time [h]": (0.1, 24.0)})
+    outcomes = measured("concentration [mg/l]")
+    additive_noise = False  # the noise depends on the concentration, and so on θ and ξ
+
+    def mean(self, theta, state, xi):
+        (absorption, clearance), (time,) = theta, xi
+        decay = jnp.exp(-clearance * time) - jnp.exp(-absorption * time)
+        return jnp.stack([20.0 * absorption / (absorption - clearance) * decay])
+
+    def scale(self, theta, state, xi):
+        return [0.1 + 0.1 * self.mean(theta, state, xi)[0]]

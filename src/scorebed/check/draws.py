@@ -1,0 +1,161 @@
+"""The draws that a check looks at: whole experiments, and many outcomes of single steps.
+
+Random numbers come from NumPy and go into the compiled programs as arguments: a generator inside of them would take longer to
+compile than the task itself.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from scorebed.once import once
+from scorebed.rollout import log_likelihood, observe
+from scorebed.tasks.base import State, Task
+from scorebed.tasks.spaces import Box
+
+EXPERIMENTS, STEPS = 128, 12  # experiments that are drawn, and how many of their steps are looked at
+CONDITIONS, DRAWS = 6, 1024  # places (θ, state, ξ) at which sampler and density are compared, and draws at each
+LATER = 3  # steps into an experiment at which half of them are
+
+
+class Experiments(NamedTuple):
+    """Of each experiment: values, gradients of the log-likelihood, and what follows from changing one design or parameter."""
+
+    ys: Any
+    log_lik: Any
+    grad_theta: Any
+    grad_y: Any
+    grad_xi: Any
+    along: Any  # d/dξ log p(y(ξ) | θ, ξ): zero under additive noise
+    pull_xi: Any  # a random combination of the outcomes, differentiated in the designs
+    change_y: Any  # [k + dx + 1]: the largest change of an outcome; the last one is that of all parameters
+    change_log_lik: Any  # [k + dx + 1]: the change of the log-likelihood of the same data
+    prior_gap: Any  # log p(θ) − (log N(z) − log |det ∂θ/∂z|)
+
+
+class Draws(NamedTuple):
+    """At each condition: many draws of one step."""
+
+    xi: Any
+    ys: Any
+    noise: Any
+    jacobian: Any  # ∂y/∂ε
+    log_prob: Any
+    grad_theta: Any
+    grad_y: Any
+    grad_xi: Any
+
+
+def draw_experiments(task: Task, *, key: PRNGKeyArray) -> Experiments:
+    """Experiments with random designs, as NumPy arrays."""
+    random, k, T = _generator(key), task.prior.dim, min(task.horizon, STEPS)
+    zs = random.standard_normal((2, EXPERIMENTS, k))
+    xis = [_designs(task, random, (EXPERIMENTS, T)) for _ in range(2)]
+    noise = random.standard_normal((2, EXPERIMENTS, T, task.outcome_dim))
+    return _numpy(once(jax.vmap(lambda *each: _experiment(task, *each)))(*_single(*zs, *xis, *noise)))
+
+
+def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
+    """Outcomes at a few places, half of them some steps into an experiment, and at the middle and the corners of the designs."""
+    random, steps = _generator(key), min(LATER, task.horizon - 1)
+    edges = _edges(task)
+    n = CONDITIONS + len(edges)
+    xis = np.concatenate([_designs(task, random, (CONDITIONS,)), edges])
+    before = _designs(task, random, (n, steps)), random.standard_normal((n, steps, task.outcome_dim))
+    noise = random.standard_normal((n, DRAWS, task.outcome_dim))
+    given = _single(random.standard_normal((n, task.prior.dim)), xis, *before, noise)
+    later = jnp.arange(n) % 2 == 1
+    return _numpy(once(jax.vmap(lambda *each: _step(task, *each)))(*given, later))
+
+
+def _experiment(
+    task: Task,
+    z: Float[Array, " k"],
+    other_z: Float[Array, " k"],
+    xis: Float[Array, "T dx"],
+    other_xis: Float[Array, "T dx"],
+    noise: Float[Array, "T dy"],
+    weights: Float[Array, "T dy"],
+) -> Experiments:
+    k, dx = len(z), xis.shape[-1]
+    theta, other = task.prior.from_latent(z), task.prior.from_latent(other_z)
+    ys, pull = jax.vjp(lambda xis: observe(task, theta, xis, noise), xis)
+    likelihood = lambda theta, ys, xis: log_likelihood(task, theta, ys, xis)  # noqa: E731
+    log_lik, (grad_theta, grad_y, grad_xi) = jax.value_and_grad(likelihood, argnums=(0, 1, 2))(theta, ys, xis)
+
+    def change(which: Array) -> tuple[Array, Array]:
+        theta_, xis_ = jnp.where(which[:k], other, theta), jnp.where(which[k:], other_xis, xis)
+        return jnp.abs(observe(task, theta_, xis_, noise) - ys).max(), likelihood(theta_, ys, xis_) - log_lik
+
+    cases = np.concatenate([np.eye(k + dx, dtype=bool), np.arange(k + dx)[None] < k])
+    _, log_det = jnp.linalg.slogdet(jax.jacfwd(task.prior.from_latent)(z))
+    gap = task.prior.log_prob(theta) - (-0.5 * (z**2).sum() - 0.5 * k * math.log(2 * math.pi) - log_det)
+    (along,), (pull_xi,) = pull(grad_y), pull(weights)
+    change_y, change_log_lik = jax.vmap(change)(jnp.asarray(cases))
+    return Experiments(
+        ys, log_lik, grad_theta, grad_y, grad_xi, grad_xi + along, pull_xi, change_y, change_log_lik, gap
+    )  # fmt: skip
+
+
+def _step(
+    task: Task,
+    z: Float[Array, " k"],
+    xi: Float[Array, " dx"],
+    xis_before: Float[Array, "n dx"],
+    noise_before: Float[Array, "n dy"],
+    noises: Float[Array, "N dy"],
+    later: Array,
+) -> Draws:
+    theta = task.prior.from_latent(z)
+
+    def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
+        xi, noise = data
+        return task.advance(theta, state, xi, task.outcome(theta, state, xi, noise)), None
+
+    first = task.initial(theta)
+    then, _ = jax.lax.scan(step, first, (xis_before, noise_before))
+    state = jax.tree.map(lambda a, b: jnp.where(later, b, a), first, then)
+
+    def draw(noise: Array) -> tuple[Array, ...]:
+        sample = lambda noise: task.outcome(theta, state, xi, noise)  # noqa: E731
+        density = lambda y, theta, xi: task.log_prob(y, theta, state, xi)  # noqa: E731
+        y = sample(noise)
+        log_prob, (grad_y, grad_theta, grad_xi) = jax.value_and_grad(density, argnums=(0, 1, 2))(y, theta, xi)
+        return y, noise, jax.jacfwd(sample)(noise), log_prob, grad_theta, grad_y, grad_xi
+
+    return Draws(xi, *jax.vmap(draw)(noises))
+
+
+def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    """Uniform in a box; elsewhere Gaussian, of many sizes."""
+    space = task.designs
+    if isinstance(space, Box):
+        low, high = np.asarray(space.low), np.asarray(space.high)
+        return low + (high - low) * random.uniform(size=(*shape, space.dim))
+    size = random.uniform(0.2, 3.0, (*shape[:1], *(1,) * len(shape)))
+    return np.asarray(space.constrain(jnp.asarray(size * random.standard_normal((*shape, space.dim)), jnp.float32)))
+
+
+def _edges(task: Task) -> np.ndarray:
+    """The middle of the design space, and where designs end up when a policy pushes them as far as it can."""
+    if not isinstance(task.designs, Box):
+        return np.zeros((1, task.designs.dim))
+    low, high = np.asarray(task.designs.low), np.asarray(task.designs.high)
+    return np.stack([(low + high) / 2, low, high])
+
+
+def _generator(key: PRNGKeyArray) -> np.random.Generator:
+    return np.random.default_rng(np.asarray(jr.key_data(key)))
+
+
+def _single(*arrays: np.ndarray) -> list[Array]:
+    return [jnp.asarray(array, jnp.float32) for array in arrays]
+
+
+def _numpy(tree: Any) -> Any:
+    return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree)

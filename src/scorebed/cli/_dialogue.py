@@ -1,0 +1,244 @@
+"""The dialogue of `scorebed live`: lines in, lines out; the same on a terminal and through a pipe."""
+
+import io
+import sys
+from collections.abc import Sequence
+
+import numpy as np
+
+from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
+from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
+from scorebed.session.engine import Session
+from scorebed.session.entry import Entry, parse_entry
+from scorebed.session.posterior import IMPROBABLE, QUANTILES, Marginal
+from scorebed.session.state import Proposal, Record, Vector
+from scorebed.tasks.spaces import Quantity
+
+WIDTH = 41  # columns of a drawn marginal
+RANGE = (0.005, 0.995)  # of the prior, which a drawn marginal spans
+
+HELP = """\
+numbers        the outcome, with blanks between numbers:  0.52  or  1.5 -2e-3
+numbers @ xi   the outcome, and the design that was used if it was not the one proposed:  0.52 @ 1.25
+u              undo: take the last step back
+s              skip this step, because the trial failed (only where steps are independent)
+c STEP ...     correct the outcome of a step, and the design used if it is given:  c 2 0.48  or  c 2 0.48 @ 1.3
+n TEXT         keep a note with this step
+h              the history: all steps and notes
+f              finish the experiment
+q              save and quit (everything is stored already)
+?              this help"""
+
+
+class Dialogue:
+    """One sitting at the bench. `hold` returns when the experiment is finished, or the input ends, or `q` is entered."""
+
+    def __init__(self, session: Session, *, resume: str):
+        self.session, self.task, self._resume = session, session.task, resume
+        self._proposal: Proposal | None = None
+        if isinstance(sys.stdin, io.TextIOWrapper):
+            sys.stdin.reconfigure(errors="replace")
+
+    def hold(self) -> None:
+        """Talk until the end."""
+        state = self.session.state
+        seen = f", {len(state.records)} taken before" if state.records else ""
+        print_text(f"experiment '{self.session.name}', {state.horizon} steps{seen}; ? for help")
+        if state.records:
+            self._show_knowledge()
+        try:
+            while self._turn():
+                pass
+        except KeyboardInterrupt:
+            sys.stderr.write(f"\n{self._farewell()}\n")
+            raise
+
+    def _turn(self) -> bool:
+        """Show what is next, read a line and act on it; False at the end."""
+        state = self.session.state
+        if state.finished:
+            print_text("The experiment is finished.")
+            return False
+        if state.complete:
+            print_text("All steps are taken: f finishes the experiment, u takes the last step back.")
+            self._proposal, prompt = None, "> "
+        else:
+            prompt = self._show_design()
+        line = self._read(prompt)
+        if line is None or line == "q":
+            print_text(self._farewell())
+            return False
+        try:
+            self._act(line)
+        except ScorebedError as error:
+            print_text(f"not stored: {_one_line(error)}")
+        return True
+
+    def _act(self, line: str) -> None:
+        command, _, rest = line.partition(" ")
+        if line == "?":
+            print_text(HELP)
+        elif line == "u":
+            record = self.session.undo()
+            print_text("undone: the end" if record is None else f"undone: {self._told(record)}")
+        elif line == "s":
+            print_text(f"stored: {self._told(self.session.skip(step=self.session.state.step))}")
+        elif line == "h":
+            self._show_history()
+        elif line == "f":
+            self.session.finish()
+        elif command == "n":
+            self.session.note(rest)
+            print_text("noted")
+        elif command == "c":
+            self._correct(rest)
+        else:
+            self._enter(line)
+
+    def _enter(self, line: str) -> None:
+        proposal = self._proposal
+        if proposal is None:
+            raise ConflictError(
+                "an entry", got=f"'{line[:40]}'", expected="f, u or q: no step is left", fix="? for help."
+            )
+        entry = parse_entry(self.task, line)
+        if self._sure(entry, None):
+            record = self.session.observe(entry.y, entry.xi, proposal=proposal.id)
+            print_text(f"stored: {self._told(record)}")
+            self._show_knowledge()
+
+    def _correct(self, rest: str) -> None:
+        number, _, values = rest.strip().partition(" ")
+        if not (number.isascii() and number.isdigit() and len(number) < 10):
+            raise InvalidValueError("a correction", got=f"'{rest[:40]}'", expected="the number of a step and its outcome",
+                                    fix="for example c 2 0.48")  # fmt: skip
+        entry = parse_entry(self.task, values)
+        if self._sure(entry, int(number)):
+            record = self.session.correct(int(number), entry.y, entry.xi)
+            print_text(f"corrected: {self._told(record)}")
+            self._show_knowledge()
+
+    def _sure(self, entry: Entry, step: int | None) -> bool:
+        """Ask back if the outcome is improbable. Where that cannot be said nothing is asked."""
+        try:
+            tail = self.session.surprise(entry.y, entry.xi, step=step)
+        except ScorebedError:
+            return True
+        if tail >= IMPROBABLE:
+            return True
+        values = self._listed(self.task.outcomes, entry.y)
+        print_text(
+            f"{values} is improbable: less than one outcome in {1 / IMPROBABLE:,.0f} is as far off, by what is known."
+        )
+        answer = self._read("Keep it? y keeps it, anything else lets you enter it again: ")
+        return answer in ("y", "yes")
+
+    def _read(self, prompt: str) -> str | None:
+        """A line without its surrounding blanks; None at the end of the input."""
+        sys.stdout.write(prompt)
+        sys.stdout.flush()
+        line = sys.stdin.readline()
+        if not sys.stdin.isatty():
+            sys.stdout.write("\n")  # what was typed is not on the screen, and its line end neither
+        return line.strip() if line else None
+
+    # ---- what is shown
+
+    def _show_design(self) -> str:
+        """The design and what to expect, unless they were shown already; gives the prompt."""
+        proposal = self.session.propose()
+        if proposal != self._proposal:
+            self._proposal = proposal
+            print_text(f"\nstep {proposal.step} of {self.session.state.horizon}: measure at")
+            width = max(len(q.name) for q in self.task.designs.quantities)
+            for quantity, value in zip(self.task.designs.quantities, proposal.design, strict=True):
+                print_text(f"    {quantity.name:<{width}}  {value:.6g} {quantity.unit}".rstrip())
+            try:
+                expected = self.session.predictive(proposal.design)
+            except ScorebedError:
+                expected = ()
+            for m in expected:
+                low, high = _band(m)
+                print_text(
+                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} {m.quantity.unit}".rstrip() + " (90%)"
+                )
+        return ", ".join(map(str, self.task.outcomes)) + " > "
+
+    def _show_knowledge(self) -> None:
+        """The posterior table with a drawn marginal each, and the information gained."""
+        try:
+            posterior, prior = self.session.posterior(), self.session.beliefs.posterior(())
+        except ScorebedError as error:
+            print_text(_one_line(error))
+            return
+        low, high = np.quantile(prior.theta, RANGE, axis=0)
+        rows = [
+            [str(m.quantity), f"{m.mean:.4g}", f"{m.sd:.3g}", *(f"{v:.4g}" for v in _band(m)), drawn]
+            for i, m in enumerate(posterior.marginals)
+            for drawn in [draw(m, float(low[i]), float(high[i]))]
+        ]
+        print_table(
+            {"parameter": LEFT, "mean": RIGHT, "sd": RIGHT, "5%": RIGHT, "95%": RIGHT, "posterior": LEFT},
+            rows,
+        )
+        if posterior.warning:
+            print_text(posterior.warning)
+        expected = self.session.expected
+        by_the_end = f"; {expected.lower:.2f} to {expected.upper:.2f} expected by the end" if expected else ""
+        print_text(
+            f"information {posterior.information:.2f} nats{by_the_end} (effective sample {posterior.ess:.0f} of "
+            f"{len(posterior.theta)})"
+        )
+
+    def _show_history(self) -> None:
+        state = self.session.state
+        designs, outcomes = self.task.designs.quantities, self.task.outcomes
+        rows = [
+            [
+                str(record.step),
+                "skipped" if record.skipped else "corrected" if record.corrected else "measured",
+                *_cells(record.used or record.proposal.design),
+                *(_cells(record.y) if record.y is not None else ["-"] * len(outcomes)),
+                "; ".join(" ".join(note.text.split()) for note in state.notes if note.step == record.step),
+            ]
+            for record in state.records
+        ]
+        print_table({"step": RIGHT, "": LEFT} | {str(q): RIGHT for q in (*designs, *outcomes)} | {"notes": TEXT}, rows)
+
+    def _told(self, record: Record) -> str:
+        if record.y is None or record.used is None:
+            return f"step {record.step} skipped"
+        told = f"step {record.step}, {self._listed(self.task.outcomes, record.y)}"
+        if record.used != record.proposal.design:
+            told += f" at {self._listed(self.task.designs.quantities, record.used)}"
+        return told
+
+    def _listed(self, quantities: Sequence[Quantity], values: Vector) -> str:
+        return ", ".join(f"{q.name} {v:.6g} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True))
+
+    def _farewell(self) -> str:
+        return f"saved in {self.session.path}; go on with: {self._resume}"
+
+
+def draw(marginal: Marginal, low: float, high: float) -> str:
+    """A box plot in one line between `low` and `high`: 90% as dashes, 50% as equals signs, the median as a bar."""
+    span = (high - low) or 1.0
+    at = [round(min(max((q - low) / span, 0.0), 1.0) * (WIDTH - 1)) for q in marginal.quantiles]
+    line = ["."] * WIDTH
+    for start, stop, mark in ((at[0], at[-1], "-"), (at[1], at[-2], "="), (at[2], at[2], "|")):
+        line[start : stop + 1] = mark * (stop + 1 - start)
+    return "".join(line)
+
+
+def _band(marginal: Marginal) -> tuple[float, float]:
+    """The outermost quantiles: 5% and 95%."""
+    return marginal.quantiles[QUANTILES.index(0.05)], marginal.quantiles[QUANTILES.index(0.95)]
+
+
+def _cells(values: Vector) -> list[str]:
+    return [f"{value:.6g}" for value in values]
+
+
+def _one_line(error: ScorebedError) -> str:
+    """An error as one printable line, whatever was typed."""
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(error).split()))

@@ -1,0 +1,50 @@
+"""`scorebed live RUN`: the experiment at the bench, in a terminal."""
+
+import contextlib
+import shlex
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from scorebed.cli._output import Json, print_json
+from scorebed.cli._task import TaskOption
+
+
+def live(
+    run: Annotated[Path, Parameter(help="The folder of the run.")],
+    /,
+    *,
+    db: Annotated[Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")] = None,
+    experiment: Annotated[
+        str | None, Parameter(help="A name, new or old; the newest that is not finished, or a new one, if left out.")
+    ] = None,
+    seed: Annotated[str | None, Parameter(help="Seed of a new experiment's designs; random if left out.")] = None,
+    task: TaskOption = None,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment with a trained policy: see the next design, measure, enter the outcome, see what is known.
+
+    Everything is stored at once. Leave at any time and give the same command to go on. With --json the dialogue is on stderr.
+    """
+    from scorebed.cli._dialogue import Dialogue
+    from scorebed.cli._numbers import whole
+    from scorebed.cli._task import own_task
+    from scorebed.runs.load import load
+    from scorebed.session.engine import Session
+
+    begun = None if seed is None else whole("--seed", seed, 0)
+    loaded = load(run, task=own_task(task))
+    with Session.open(loaded, db=db, experiment=experiment, seed=begun) as session:
+        with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+            Dialogue(session, resume=_again(run, db, task, session.name)).hold()
+        if as_json:
+            print_json(session.summary())
+
+
+def _again(run: Path, db: Path | None, task: str | None, name: str) -> str:
+    """The command that goes on with an experiment."""
+    options = {"--db": db, "--task": task, "--experiment": name}
+    words = [word for option, value in options.items() if value is not None for word in (option, str(value))]
+    return shlex.join(["scorebed", "live", str(run), *words])

@@ -1,0 +1,144 @@
+"""Experiments as text: a table of the steps for a spreadsheet, and JSON with every event, which can be read back.
+
+What is read back is a stranger's file: strict JSON, every field checked, and every event put through the rules of `state.after`
+before anything is stored.
+"""
+
+import csv
+import dataclasses
+import datetime
+import functools
+import io
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, Never
+
+from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
+from scorebed.runs import strict_json
+from scorebed.session.entry import check_design, check_outcome, check_text
+from scorebed.session.state import CORRECTED, KINDS, NOTED, OBSERVED, PROPOSED, Event, State, after
+from scorebed.session.store import FIELDS, Experiment
+from scorebed.tasks.base import Task
+
+FORMAT, VERSION = "scorebed-experiment", 1
+LARGEST = 2**31
+_HEX = re.compile("[0-9a-f]{16,64}")
+
+
+def to_csv(task: Task, state: State) -> str:
+    """One row per step; empty cells where a trial was skipped. Notes are in the row of the step that was next."""
+    out = io.StringIO()
+    table = csv.writer(out, lineterminator="\n")
+    designs, outcomes = task.designs.quantities, task.outcomes
+    table.writerow(
+        [
+            "step",
+            "status",
+            *(f"proposed {q}" for q in designs),
+            *map(str, designs),
+            *map(str, outcomes),
+            "time",
+            "notes",
+        ]
+    )
+    for record in state.records:
+        status = "skipped" if record.skipped else "corrected" if record.corrected else "measured"
+        used, y = record.used or ("",) * len(designs), record.y or ("",) * len(outcomes)
+        notes = "; ".join(note.text for note in state.notes if note.step == record.step)
+        # A spreadsheet would take a text that starts like this for a formula.
+        safe = " " + notes if notes.startswith(("=", "+", "-", "@", "\t")) else notes
+        table.writerow([record.step, status, *record.proposal.design, *used, *y, record.at, safe])
+    return out.getvalue()
+
+
+def to_json(experiment: Experiment, events: Sequence[Event]) -> str:
+    """The experiment and all of its events."""
+    described = {name: getattr(experiment, name) for name in FIELDS if name != "id"}
+    rows = [dataclasses.asdict(event) for event in events]
+    document = {"format": FORMAT, "version": VERSION, "experiment": described, "events": rows}
+    return strict_json.dumps(document, indent=2) + "\n"
+
+
+def read_json(task: Task, text: str | bytes) -> tuple[dict[str, Any], list[Event]]:
+    """The fields of an experiment of `task` and its events, checked; raises `InvalidValueError` for anything else."""
+    try:
+        document = strict_json.loads(text)
+    except ValueError as error:
+        _refuse(f"'{error}'")
+    if not isinstance(document, dict) or document.get("format") != FORMAT or type(document.get("version")) is not int:
+        _refuse("something else")
+    if document["version"] > VERSION:
+        raise NewerFormatError("an exported experiment", got=f"version {document['version']}", expected=f"at most {VERSION}",
+                               fix="update scorebed.")  # fmt: skip
+    values, rows = document.get("experiment"), document.get("events")
+    if not isinstance(values, dict) or not isinstance(rows, list) or set(values) != set(FIELDS) - {"id"}:
+        _refuse("missing or unknown fields")
+    for name, value in values.items():
+        whole = name in ("seed", "horizon")
+        if not (
+            type(value) is int and 0 <= value < LARGEST if whole else isinstance(value, str) and value.isprintable()
+        ):
+            _refuse(f"{name} = {value!r:.40}")
+    _require_time(values["created"])
+    if not _HEX.fullmatch(values["fingerprint"]) or not _HEX.fullmatch(values["policy_sha256"]):
+        _refuse("hashes that are none")
+    if values["horizon"] != task.horizon:
+        _refuse(f"a horizon of {values['horizon']} where the task has {task.horizon}")
+    events, state = [], State(values["horizon"])
+    for number, row in enumerate(rows, start=1):
+        try:
+            event = _event(task, row)
+            state = after(state, event)
+        except ScorebedError as error:
+            _refuse(f"event {number}: {error}")
+        events.append(event)
+    return values, events
+
+
+def _event(task: Task, row: Any) -> Event:
+    names = {field.name for field in dataclasses.fields(Event)}
+    if not isinstance(row, dict) or set(row) != names or row["kind"] not in KINDS or not isinstance(row["data"], dict):
+        _refuse("missing or unknown fields")
+    if type(row["sequence"]) is not int or type(row["step"]) is not int or not 0 <= row["step"] <= task.horizon + 1:
+        _refuse("numbers that are none")
+    _require_time(row["at"])
+    if row["token"] is not None:
+        check_text("a token", _text(row["token"]), longest=200)
+    checks = _checks(task).get(row["kind"], {})
+    if set(row["data"]) != set(checks):
+        _refuse(f"the data of '{row['kind']}'")
+    return Event(**{**row, "data": {name: check(row["data"][name]) for name, check in checks.items()}})
+
+
+def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
+    """What the data of each kind of event must be; kinds that are not here have none."""
+    measured: dict[str, Callable[[Any], Any]] = {
+        "used": functools.partial(check_design, task),
+        "y": functools.partial(check_outcome, task),
+    }
+    return {
+        PROPOSED: {"design": functools.partial(check_design, task)},
+        OBSERVED: measured,
+        CORRECTED: measured,
+        NOTED: {"text": lambda value: check_text("a note", _text(value), longest=2000, lines=True)},
+    }
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else _refuse("a text that is none")
+
+
+def _require_time(value: Any) -> None:
+    try:
+        datetime.datetime.fromisoformat(_text(value))
+    except ValueError:
+        _refuse(f"the time {value!r:.40}")
+
+
+def _refuse(got: str) -> Never:
+    raise InvalidValueError(
+        "an exported experiment",
+        got=got,
+        expected="JSON that scorebed has exported",
+        fix="export the experiment again.",
+    )

@@ -1,0 +1,104 @@
+"""Which experiment, in which file, and whether it is one of this run."""
+
+import hashlib
+import secrets
+from pathlib import Path
+from typing import Any
+
+from scorebed.errors import ConflictError, InvalidValueError
+from scorebed.runs.artifacts import fingerprint
+from scorebed.runs.durable import explained
+from scorebed.runs.load import Run
+from scorebed.runs.methods import UNTRAINED
+from scorebed.session.entry import check_text
+from scorebed.session.state import State, after
+from scorebed.session.store import Experiment, Store
+
+FILE = "live.sqlite"  # the file of experiments in a run's folder, unless another is named
+LONGEST_NAME = 80
+SEEDS = 2**31
+
+
+class Opening:
+    """A store for the length of a `with` block; closed at its end if it is ours and no session has taken it over."""
+
+    def __init__(self, run: Run, db: Store | Path | str | None):
+        self.given = isinstance(db, Store)
+        self.store = db if isinstance(db, Store) else Store(Path(db) if db is not None else run.path / FILE)
+        self.kept = False
+
+    def __enter__(self) -> "Opening":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not (self.given or self.kept):
+            self.store.close()
+
+
+def check_wishes(name: str | None, seed: int | None) -> None:
+    """Refuse a bad name or seed, before any file is made."""
+    if name is not None:
+        check_text("the name of an experiment", name, longest=LONGEST_NAME)
+    if seed is not None and not 0 <= seed < SEEDS:
+        raise InvalidValueError(
+            "the seed of an experiment", got=seed, expected=f"0 to {SEEDS - 1}", fix="for example 0."
+        )
+
+
+def policy_sha256(run: Run) -> str:
+    """The hash of the policy's file; of the configuration, where nothing was trained."""
+    path = run.path / ("config.toml" if run.config.method in UNTRAINED else "policy-0.safetensors")
+    with explained("reading", path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def new_values(run: Run, store: Store, name: str | None, seed: int | None) -> dict[str, Any]:
+    """The row of a new experiment."""
+    return {
+        "name": store.free_name() if name is None else name,
+        "run": run.path.resolve().name,
+        "task": run.config.task,
+        "fingerprint": fingerprint(run.task),
+        "policy_sha256": policy_sha256(run),
+        "seed": secrets.randbelow(SEEDS) if seed is None else seed,
+        "horizon": run.task.horizon,
+    }
+
+
+def newest_open(store: Store, run: Run) -> Experiment | None:
+    """The newest experiment of this policy that is not finished."""
+    mine = (fingerprint(run.task), policy_sha256(run))
+    for experiment in reversed(store.experiments()):
+        if (experiment.fingerprint, experiment.policy_sha256) == mine:
+            state = State(experiment.horizon)
+            for event in store.events(experiment.id):
+                state = after(state, event)
+            if not state.finished:
+                return experiment
+    return None
+
+
+def require_same(run: Run, experiment: Experiment) -> None:
+    """Refuse to go on with another task or policy than the experiment began with."""
+    for what, began, now in (
+        ("task", experiment.fingerprint, fingerprint(run.task)),
+        ("policy", experiment.policy_sha256, policy_sha256(run)),
+    ):
+        if began != now:
+            raise ConflictError(
+                f"the run {run.path} for experiment '{experiment.name}'",
+                got=f"another {what} ({now[:16]})",
+                expected=f"the {what} that it began with, of run {experiment.run} ({began[:16]})",
+                fix="open it with that run, or begin another experiment.",
+            )
+
+
+def require_seed(experiment: Experiment, seed: int | None) -> None:
+    """Refuse another seed than the experiment began with."""
+    if seed is not None and experiment.seed != seed:
+        raise ConflictError(
+            f"the seed of experiment '{experiment.name}'",
+            got=seed,
+            expected=f"{experiment.seed}, with which it began",
+            fix="leave it out, or begin another experiment.",
+        )

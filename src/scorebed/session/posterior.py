@@ -1,0 +1,323 @@
+"""What the data say so far: p(θ | h_t) by particles, after each measurement, and the outcomes it leads one to expect.
+
+Particles start as draws of the prior and are carried from measurement to measurement by tempered SMC (`inference/smc.py`), each
+step from the one before. A step's random key follows from the experiment's seed and the step's number, so that the posterior is a
+function of the data alone, whoever computes it and after however many interruptions.
+
+The information gained is the KL divergence from prior to posterior,
+
+    KL = E_{p(θ | h_t)}[log p(y_{1:t} | ξ_{1:t}, θ)] − log p(y_{1:t} | ξ_{1:t}),
+
+with the mean over particles and the evidence of the SMC. Its mean over experiments is the EIG; in a single one it may fall.
+
+Cost: N t (1 + levels · moves) + N t NLE for measurement t; a surprise costs N² NLE. Tasks with a history (neither independent nor
+Markov) start anew from the prior at each measurement, and compile anew for each length.
+
+When wrong: see `inference/smc.py`. `Posterior.warning` says when the particles themselves show it.
+"""
+
+import dataclasses
+import functools
+import math
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
+
+from scorebed.errors import ScorebedError
+from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
+from scorebed.keys import named
+from scorebed.rollout import log_likelihoods, step_log_likelihoods
+from scorebed.session.state import Record, Vector
+from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.tasks.spaces import Quantity
+
+PARTICLES = 2048
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
+IMPROBABLE = 1e-3  # outcomes with a smaller tail probability are asked back
+# Below these the particles hardly moved, or one level threw most of them away.
+LEAST_ACCEPTANCE, LEAST_SHARE = 0.02, 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class Marginal:
+    """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at `QUANTILES`."""
+
+    quantity: Quantity
+    mean: float
+    sd: float
+    quantiles: Vector
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Posterior:
+    """p(θ | h_t) after `measured` outcomes: N particles of equal weight, and how well they were made.
+
+    `ess` is the smallest effective sample size of the last update's levels, `acceptance` the share of its moves that were
+    accepted (both as for a perfect sample before the first measurement). `information` is in nats.
+    """
+
+    measured: int
+    quantities: tuple[Quantity, ...]
+    theta: np.ndarray
+    log_evidence: float
+    information: float
+    ess: float
+    acceptance: float
+
+    @functools.cached_property
+    def marginals(self) -> tuple[Marginal, ...]:
+        """The named parameters one by one."""
+        return _marginals(self.quantities, self.theta)
+
+    @property
+    def warning(self) -> str | None:
+        """A sentence if the particles are not to be trusted."""
+        if self.acceptance < LEAST_ACCEPTANCE or self.ess < LEAST_SHARE * len(self.theta):
+            return (
+                f"The posterior is rough: {self.acceptance:.0%} of the moves were accepted, and at one point it rested on "
+                f"{self.ess:.0f} of {len(self.theta)} particles. An outcome may not fit the model."
+            )
+        return None
+
+
+class _Link(eqx.Module):
+    """A posterior as the next one needs it."""
+
+    z: Float[Array, "N k"]
+    theta: Float[Array, "N k"]
+    log_evidence: float = eqx.field(static=True)
+
+
+class Beliefs:
+    """The posteriors of one experiment, each kept with the data that made it, so that only what changed is computed again.
+
+    Threads may share it. Everything takes the records that are to be known, not a state of its own.
+    """
+
+    def __init__(self, task: Task, *, seed: int, particles: int = PARTICLES):
+        self.task, self.particles = task, particles
+        self._key = named(jr.key(seed), "posterior")
+        self._turn = threading.Lock()
+        self._chain: list[tuple[tuple[Vector, Vector] | None, _Link, Posterior]] = []
+
+    def posterior(self, records: Sequence[Record]) -> Posterior:
+        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made them."""
+        with self._turn:
+            return self._reach(records)[1]
+
+    def information(self, records: Sequence[Record]) -> list[float]:
+        """Nats gained after no measurement, after one, and so on."""
+        with self._turn:
+            self._reach(records)
+            return [posterior.information for _, _, posterior in self._chain[: len(_pairs(records)) + 1]]
+
+    def predict(self, records: Sequence[Record], xi: Vector) -> tuple[Marginal, ...]:
+        """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given `records`."""
+        outcomes = self.outcomes(records, xi)
+        return _marginals(self.task.outcomes, outcomes)
+
+    def outcomes(self, records: Sequence[Record], xi: Vector) -> np.ndarray:
+        """One possible next outcome at design ξ per particle."""
+        with self._turn:
+            link, _ = self._reach(records)
+        key = named(self._key, "predict", len(_pairs(records)))
+        return np.asarray(_outcomes(self.task, link.theta, *self._history(records), _array(xi), key), np.float64)
+
+    def surprise(self, records: Sequence[Record], xi: Vector, y: Vector) -> float:
+        """How probable it is that an outcome at ξ has a predictive density as small as that of `y`, or smaller.
+
+        Below `IMPROBABLE` something is likely to be wrong with the entry, the instrument or the model. The smallest value
+        that N particles can give is 1/(N + 1). Before the first measurement this is the prior predictive.
+        """
+        with self._turn:
+            link, _ = self._reach(records)
+        key = named(self._key, "predict", len(_pairs(records)))
+        return float(_tail(self.task, link.theta, *self._history(records), _array(xi), _array(y), key))
+
+    def _reach(self, records: Sequence[Record]) -> tuple[_Link, Posterior]:
+        """The last link of the chain, which is cut where the data differ and then grown."""
+        pairs = _pairs(records)
+        if not self._chain:
+            self._chain.append((None, *self._prior()))
+        same = 1
+        while same <= min(len(pairs), len(self._chain) - 1) and self._chain[same][0] == pairs[same - 1]:
+            same += 1
+        if same <= len(pairs):
+            del self._chain[same:]
+        for count in range(same, len(pairs) + 1):
+            self._chain.append((pairs[count - 1], *self._grow(pairs[:count])))
+        return self._chain[len(pairs)][1:]
+
+    def _prior(self) -> tuple[_Link, Posterior]:
+        z, theta = _draw(self.task, self.particles, named(self._key, "prior"))
+        prior = Posterior(
+            0, self.task.prior.quantities, np.asarray(theta, np.float64), 0.0, 0.0, float(self.particles), 1.0
+        )
+        return _Link(z, theta, 0.0), prior
+
+    def _grow(self, pairs: Sequence[tuple[Vector, Vector]]) -> tuple[_Link, Posterior]:
+        t, before = len(pairs), self._chain[-1][1]
+        key = named(self._key, "update", t)
+        if isinstance(self.task, IID | Markov):
+            ys, xis = _padded(pairs, self.task)
+            found, likelihood = _update(self.task, before.z, ys, xis, jnp.asarray(t), key)
+            log_evidence = before.log_evidence + float(found.log_evidence)
+        else:
+            ys, xis = _stacked(pairs, self.task)
+            found, likelihood = _from_scratch(self.task, ys, xis, self.particles, key)
+            log_evidence = float(found.log_evidence)
+        information = float(likelihood) - log_evidence
+        theta = np.asarray(found.theta, np.float64)
+        if not (math.isfinite(information) and np.isfinite(theta).all()):
+            raise ScorebedError(
+                f"the posterior after measurement {t}, got no parameters that can have made the data, expected some. "
+                "Fix: check the last outcome and its unit, and correct or undo it; designs are proposed all the same."
+            )
+        levels = ~np.isnan(np.asarray(found.ladder))
+        posterior = Posterior(
+            t,
+            self.task.prior.quantities,
+            theta,
+            log_evidence,
+            information,
+            float(np.asarray(found.ladder_ess)[levels].min()),
+            float(np.asarray(found.acceptance)[levels].mean()),
+        )
+        return _Link(found.z, found.theta, log_evidence), posterior
+
+    def _history(self, records: Sequence[Record]) -> tuple[Array, Array, Array]:
+        pairs = _pairs(records)
+        shape = _padded if isinstance(self.task, IID | Markov) else _stacked
+        return *shape(pairs, self.task), jnp.asarray(len(pairs))
+
+
+def _pairs(records: Sequence[Record]) -> list[tuple[Vector, Vector]]:
+    """(ξ, y) of the measured steps."""
+    return [(record.used, record.y) for record in records if record.used is not None and record.y is not None]
+
+
+def _array(values: Any) -> Array:
+    """Numbers in the precision that everything computes with."""
+    return jnp.asarray(np.asarray(values, np.float64), jnp.result_type(float))
+
+
+def _stacked(pairs: Sequence[tuple[Vector, Vector]], task: Task) -> tuple[Array, Array]:
+    ys = np.asarray([y for _, y in pairs], np.float64).reshape(len(pairs), task.outcome_dim)
+    xis = np.asarray([xi for xi, _ in pairs], np.float64).reshape(len(pairs), task.designs.dim)
+    return _array(ys), _array(xis)
+
+
+def _padded(pairs: Sequence[tuple[Vector, Vector]], task: Task) -> tuple[Array, Array]:
+    """Histories of all lengths in one shape, so that one compiled program serves them."""
+    rows = task.horizon - len(pairs)
+    fill = [((0.0,) * task.designs.dim, (0.0,) * task.outcome_dim)] * rows
+    return _stacked([*pairs, *fill], task)
+
+
+@eqx.filter_jit
+def _draw(task: Task, particles: int, key: PRNGKeyArray) -> tuple[Float[Array, "N k"], Float[Array, "N k"]]:
+    # One long row of numbers, which compiles faster than one with a short last axis.
+    z = jr.normal(key, (task.prior.dim * particles,)).reshape(-1, particles).T
+    return z, jax.vmap(task.prior.from_latent)(z)
+
+
+@eqx.filter_jit
+def _update(
+    task: IID | Markov,
+    z: Float[Array, "N k"],
+    ys: Float[Array, "T dy"],
+    xis: Float[Array, "T dx"],
+    observed: Int[Array, ""],
+    key: PRNGKeyArray,
+) -> tuple[SMCPosterior, Scalar]:
+    """The posterior one measurement on, and the mean log-likelihood of all measurements under it."""
+    found = update_smc(task, z, ys, xis, known=observed - 1, observed=observed, key=key)
+    each = step_log_likelihoods(task, found.theta, ys, xis).mean(1)
+    return found, jnp.where(jnp.arange(len(ys)) < observed, each, 0).sum()
+
+
+@eqx.filter_jit
+def _from_scratch(
+    task: Task, ys: Float[Array, "t dy"], xis: Float[Array, "t dx"], particles: int, key: PRNGKeyArray
+) -> tuple[SMCPosterior, Scalar]:
+    found = tempered_smc(task, ys, xis, particles=particles, key=key)
+    return found, log_likelihoods(task, found.theta, ys, xis).mean()
+
+
+def _state(
+    task: Task,
+    theta: Float[Array, "N k"],
+    ys: Float[Array, "t dy"],
+    xis: Float[Array, "t dx"],
+    observed: Int[Array, ""],
+) -> tuple[State, int | None]:
+    """The state before the next step, and its axis of particles: None where they share it."""
+    if isinstance(task, IID):
+        return None, None
+    if isinstance(task, Markov):
+        start = task.start().astype(ys.dtype)
+        return jnp.where(observed > 0, ys[jnp.maximum(observed - 1, 0)], start), None
+
+    def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
+        xi, y = data
+        return jax.vmap(task.advance, in_axes=(0, 0, None, None))(theta, state, xi, y), None
+
+    return jax.lax.scan(step, jax.vmap(task.initial)(theta), (xis, ys))[0], 0
+
+
+def _possible(
+    task: Task, theta: Float[Array, "N k"], state: State, axis: int | None, xi: Float[Array, " dx"], key: PRNGKeyArray
+) -> Float[Array, "N dy"]:
+    noise = jr.normal(key, (len(theta) * task.outcome_dim,), xi.dtype).reshape(len(theta), -1)
+    return jax.vmap(task.outcome, in_axes=(0, axis, None, 0))(theta, state, xi, noise)
+
+
+@eqx.filter_jit
+def _outcomes(
+    task: Task,
+    theta: Float[Array, "N k"],
+    ys: Float[Array, "t dy"],
+    xis: Float[Array, "t dx"],
+    observed: Int[Array, ""],
+    xi: Float[Array, " dx"],
+    key: PRNGKeyArray,
+) -> Float[Array, "N dy"]:
+    return _possible(task, theta, *_state(task, theta, ys, xis, observed), xi, key)
+
+
+@eqx.filter_jit
+def _tail(
+    task: Task,
+    theta: Float[Array, "N k"],
+    ys: Float[Array, "t dy"],
+    xis: Float[Array, "t dx"],
+    observed: Int[Array, ""],
+    xi: Float[Array, " dx"],
+    y: Float[Array, " dy"],
+    key: PRNGKeyArray,
+) -> Scalar:
+    state, axis = _state(task, theta, ys, xis, observed)
+    columns = theta.T  # particles innermost, as in `rollout.log_likelihoods`
+
+    def density(y: Float[Array, " dy"]) -> Scalar:
+        return jax.nn.logsumexp(jax.vmap(task.log_prob, in_axes=(None, 1, axis, None))(y, columns, state, xi))
+
+    others = jax.lax.map(density, _possible(task, theta, state, axis, xi, key))
+    # A density that is no number, of an outcome too large for the model's arithmetic, counts as the smallest.
+    return ((others <= density(y)).sum() + 1).astype(others.dtype) / (len(theta) + 1)
+
+
+def _marginals(quantities: Sequence[Quantity], values: np.ndarray) -> tuple[Marginal, ...]:
+    quantiles = np.quantile(values, QUANTILES, axis=0).T
+    mean, sd = values.mean(0), values.std(0, ddof=1)
+    return tuple(
+        Marginal(q, float(m), float(s), tuple(map(float, levels)))
+        for q, m, s, levels in zip(quantities, mean, sd, quantiles, strict=True)
+    )

@@ -1,0 +1,259 @@
+"""Experiments and their events in one SQLite file, append only.
+
+What has left `writing` is on the disk: write-ahead log, `synchronous = FULL`. Triggers refuse to change or delete an event,
+whoever asks. Writers take turns by `BEGIN IMMEDIATE`, threads of one process by a lock before it, so that what a writer has read
+is still true when it writes.
+"""
+
+import contextlib
+import dataclasses
+import datetime
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from scorebed.errors import ConflictError, DiskFullError, InvalidValueError, NewerFormatError, RunFolderError
+from scorebed.runs import strict_json
+from scorebed.runs.durable import sync_folder
+from scorebed.session.state import KINDS, Event
+
+SCHEMA = 1
+APPLICATION = 0x53624564  # marks the file as ours
+PATIENCE = 30.0  # seconds that a writer waits for its turn
+
+_TABLES = f"""
+CREATE TABLE experiments (
+    id INTEGER PRIMARY KEY,
+    name TEXT NOT NULL UNIQUE,
+    created TEXT NOT NULL,
+    run TEXT NOT NULL,
+    task TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    policy_sha256 TEXT NOT NULL,
+    seed INTEGER NOT NULL,
+    horizon INTEGER NOT NULL
+) STRICT;
+CREATE TABLE events (
+    experiment INTEGER NOT NULL REFERENCES experiments (id),
+    sequence INTEGER NOT NULL,
+    kind TEXT NOT NULL CHECK (kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})),
+    step INTEGER NOT NULL,
+    at TEXT NOT NULL,
+    data TEXT NOT NULL,
+    token TEXT,
+    PRIMARY KEY (experiment, sequence)
+) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX one_row_per_token ON events (experiment, token) WHERE token IS NOT NULL;
+CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+PRAGMA application_id = {APPLICATION};
+PRAGMA user_version = {SCHEMA};
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """What was fixed when an experiment began: the run by name, its task and policy by hash, the seed of the policy's noise."""
+
+    id: int
+    name: str
+    created: str
+    run: str
+    task: str
+    fingerprint: str
+    policy_sha256: str
+    seed: int
+    horizon: int
+
+
+FIELDS = tuple(field.name for field in dataclasses.fields(Experiment))
+
+
+class Store:
+    """The file of experiments at `path`, made if it is not there. Threads may share a store; processes open one each."""
+
+    def __init__(self, path: Path):
+        self.path = path
+        self._turn = threading.RLock()
+        with _explained(path):
+            # Transactions are written out below, so the module's own are off.
+            self._connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+            try:
+                self._open()
+            except BaseException:
+                self._connection.close()
+                raise
+
+    def close(self) -> None:
+        """Let go of the file. Everything is on the disk already."""
+        with self._turn:
+            self._connection.close()
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """One transaction: nobody else writes meanwhile, and what is appended becomes durable at its end, all or nothing."""
+        with self._turn, _explained(self.path):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:  # SQLite itself may have given up already
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def append(
+        self, experiment: int, kind: str, step: int, data: Mapping[str, Any], *, token: str | None = None, at: str = ""
+    ) -> Event:
+        """One more event of an experiment, inside of `writing`."""
+        (last,) = self._connection.execute(
+            "SELECT coalesce(max(sequence), 0) FROM events WHERE experiment = ?", (experiment,)
+        ).fetchone()
+        event = Event(last + 1, kind, step, at or now(), data, token)
+        row = (experiment, event.sequence, kind, step, event.at, strict_json.dumps(data), token)
+        self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        return event
+
+    def events(self, experiment: int, *, after: int = 0) -> list[Event]:
+        """The events of an experiment past sequence number `after`, in order."""
+        with self._turn, _explained(self.path):
+            rows = self._connection.execute(
+                "SELECT sequence, kind, step, at, data, token FROM events WHERE experiment = ? AND sequence > ?"
+                " ORDER BY sequence",
+                (experiment, after),
+            ).fetchall()
+        return [
+            Event(sequence, kind, step, at, strict_json.loads(data), token)
+            for sequence, kind, step, at, data, token in rows
+        ]
+
+    def experiments(self) -> list[Experiment]:
+        """All of them, in the order in which they began."""
+        with self._turn, _explained(self.path):
+            rows = self._connection.execute(f"SELECT {', '.join(FIELDS)} FROM experiments ORDER BY id").fetchall()
+        return [Experiment(*row) for row in rows]
+
+    def find(self, name: str) -> Experiment | None:
+        """The experiment of that name."""
+        return next((experiment for experiment in self.experiments() if experiment.name == name), None)
+
+    def begin(self, values: Mapping[str, Any]) -> Experiment:
+        """A new experiment, inside of `writing`. `values` are all fields but `id` and `created`, which it may have."""
+        taken = {experiment.name for experiment in self.experiments()}
+        if values["name"] in taken:
+            raise ConflictError(
+                "the name of a new experiment",
+                got=f"'{values['name']}', which exists in {self.path}",
+                expected="a new one, because nothing is ever overwritten",
+                fix="choose another name, or open that experiment.",
+            )
+        full = {"created": now(), **values}
+        names = [name for name in FIELDS if name != "id"]
+        self._connection.execute(
+            f"INSERT INTO experiments ({', '.join(names)}) VALUES ({', '.join('?' * len(names))})",
+            [full[name] for name in names],
+        )
+        found = self.find(values["name"])
+        if found is None:
+            raise InvalidValueError("a new experiment", got="no row", expected="one", fix="report this.")
+        return found
+
+    def free_name(self) -> str:
+        """experiment-N with the first N past all that were used."""
+        taken = {experiment.name for experiment in self.experiments()}
+        return next(name for n in range(1, len(taken) + 2) if (name := f"experiment-{n}") not in taken)
+
+    def _open(self) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA synchronous = FULL")
+        execute("PRAGMA foreign_keys = ON")
+        if self._mark() == (0, 0):
+            with self.writing():
+                # Another process may have been first.
+                if self._mark() == (0, 0):
+                    (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
+                    if tables:
+                        raise self._foreign()
+                    # Not `executescript`, which would end the transaction; triggers hold a semicolon of their own.
+                    for statement in _statements(_TABLES):
+                        execute(statement)
+            sync_folder(self.path.absolute().parent)
+        application, version = self._mark()
+        if application != APPLICATION:
+            raise self._foreign()
+        if version > SCHEMA:
+            raise NewerFormatError(
+                f"the file of experiments {self.path}",
+                got=f"version {version}",
+                expected=f"at most {SCHEMA}",
+                fix="update scorebed.",
+            )
+        self._log_ahead()
+
+    def _log_ahead(self) -> None:
+        """Switch to the write-ahead log. Where several processes do so at once SQLite refuses some without waiting."""
+        for attempt in range(100):
+            try:
+                self._connection.execute("PRAGMA journal_mode = WAL")
+                return
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error) or attempt == 99:
+                    raise
+                time.sleep(0.02)
+
+    def _mark(self) -> tuple[int, int]:
+        (application,) = self._connection.execute("PRAGMA application_id").fetchone()
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        return application, version
+
+    def _foreign(self) -> InvalidValueError:
+        return InvalidValueError(
+            f"the file of experiments {self.path}",
+            got="a database of something else",
+            expected="one that scorebed has made",
+            fix="name another file with --db.",
+        )
+
+
+def now() -> str:
+    """The time in UTC, to the millisecond."""
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+
+
+def _statements(script: str) -> Iterator[str]:
+    """The single statements of a script."""
+    statement = ""
+    for part in script.strip().splitlines(keepends=True):
+        statement += part
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+
+
+@contextlib.contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn a failure of SQLite into one sentence."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        what, reason = f"the file of experiments {path}", str(error)
+        if "full" in reason:
+            raise DiskFullError(
+                what, got=f"'{reason}'", expected="room for one more event", fix="free some space and enter it again."
+            ) from error
+        if "locked" in reason:
+            raise RunFolderError(
+                what,
+                got="one that another process has been writing to",
+                expected=f"a turn within {PATIENCE:.0f} seconds",
+                fix="try again; if it stays so, end that process.",
+            ) from error
+        raise RunFolderError(
+            what,
+            got=f"'{reason}'",
+            expected="an SQLite file that can be read and written",
+            fix="check the path and its permissions, or name another file with --db.",
+        ) from error

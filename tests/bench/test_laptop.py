@@ -1,0 +1,58 @@
+"""What a preset reaches: the table, and runs that lend their scores."""
+
+import json
+
+import pytest
+
+from scorebed.bench.laptop import COLUMNS, PAPER, Reached, table
+from scorebed.cli._app import run as main
+from scorebed.tasks import TASKS
+
+TINY = [
+    "score.steps=20", "score.batch=8", "score.width=8", "score.particles=2", "score.cloud=2", "policy_training.steps=10",
+    "policy_training.batch=8", "policy_training.monitor_every=5", "policy_training.monitor_inner=20", "evaluation.outer=8",
+    "evaluation.inner=50",
+]  # fmt: skip
+SETTINGS = [part for value in TINY for part in ("--set", value)]
+
+
+def record(lower: float, **more) -> dict:
+    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "static": 7.0, "total": 122.0}
+    bounds = {"lower": lower, "lower_se": 0.1, "upper": lower + 0.5, "upper_se": 0.2}
+    return bounds | {"nle": 1000, "seconds": seconds, "references": {}} | more
+
+
+def test_the_tasks_of_the_paper_are_tasks_of_ours():
+    assert set(PAPER) <= set(TASKS)
+
+
+def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
+    references = {"random": {"lower": 1.0}, "static": {"lower": 2.0}}
+    alone = Reached("pendulum", "score", [record(3.0, references=references)]).row()
+    assert alone == ["pendulum", "score", "3.00 ± 0.10", "3.50 ± 0.20", "1.00", "2.00", "1,000", "15", "3.95"]
+    several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)]).row()
+    assert several[2:6] == ["4.00 ± 1.00", "4.50 ± 1.00", "", ""]
+    assert table([Reached("pendulum", "score", [record(3.0)])]).splitlines()[0].count("|") == len(COLUMNS) + 1
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--task", "pendulun"], ["--task", "all", "--preset", "quik"], ["--task", "all", "--seeds", "0"]]
+)
+def test_bad_input_of_the_bench_is_one_line(tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    assert main(["bench", "laptop", *arguments]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_both_methods_are_trained_and_the_joint_one_starts_from_the_score_of_the_other(tmp_path, capsys):
+    out = tmp_path / "bench"
+    arguments = ["bench", "laptop", "--task", "linear-gaussian", "--preset", "quick", "--out", str(out), *SETTINGS]
+    assert main([*arguments, "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert [each["method"] for each in answer["tasks"]] == ["score", "jointscore"]
+    name = "score-0.safetensors"
+    scores = [(out / f"linear-gaussian-{method}-0" / name).read_bytes() for method in ("score", "jointscore")]
+    assert scores[0] == scores[1]
+    assert "jointscore" in (out / "table.md").read_text()

@@ -1,0 +1,34 @@
+"""Runs for live experiments that nobody had to train: a fresh policy saved as if it were trained, and a record."""
+
+import dataclasses
+from pathlib import Path
+
+import equinox as eqx
+import jax.random as jr
+
+from scorebed.bench.presets import preset_values
+from scorebed.once import once
+from scorebed.policies import make_policy
+from scorebed.runs.artifacts import fingerprint
+from scorebed.runs.config import make_config
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.leaves import save_leaves
+from scorebed.tasks import make_task
+
+
+def make_run(path: Path, task_name: str = "linear-gaussian", policy: str = "dad", seed: int = 0) -> Path:
+    """A finished run in a new folder. Policy `random` needs no file."""
+    task = make_task(task_name)
+    method = "random" if policy == "random" else "pce"
+    config = dataclasses.replace(make_config(preset_values("quick", task_name, task, method=method)), policy=policy)
+    with RunFolder.create(path, config) as folder:
+        if policy != "random":
+            # Larger outputs than a fresh policy has, so that designs differ plainly with the data.
+            made = once(lambda key: make_policy(policy, task, key=key))(jr.key(seed))
+            arrays = eqx.filter(made, eqx.is_array)
+            if policy == "dad":
+                arrays = eqx.tree_at(lambda p: p.emitter.weight, arrays, arrays.emitter.weight * 20)
+            save_leaves(path / "policy-0.safetensors", arrays, {"task": fingerprint(task)})
+        record = {"task": task_name, "method": method, "policy": policy, "lower": 1.1, "upper": 1.3}
+        folder.write_json_atomic("record.json", record)
+    return path

@@ -1,0 +1,99 @@
+"""What people type and instruments send: read exactly, or refused in one sentence."""
+
+import decimal
+import fractions
+import math
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from scorebed.errors import InvalidValueError
+from scorebed.session.entry import LARGEST, check_design, check_outcome, check_text, parse_entry
+from scorebed.tasks import make_task
+
+ONE, FOUR = make_task("linear-gaussian"), make_task("double-link")
+
+GOOD = ["0", "-0.0", "1.5", " 1.5\t", "+2", ".5", "5.", "1e3", "1E-3", "-3.25e+2", "\N{MINUS SIGN}4", "3e38", "1e-40"]
+BAD = [
+    "", "   ", "1e999", "-1e999", "1e39", "1,5", "1.000,5", "1 2", "nan", "NaN", "inf", "-Infinity", "1e", "e5", "--1", "1_000",
+    "0x10", "١", "½", "1e-999", "1.5V", "one", "1.5.2", "None", "'", "\x1b[31m1", "9" * 2000, "@ 1", "1 @", "1 @ 3", "1 @ nan",
+    "1 @ 1 1", "1 @ 1 @ 1", "[1]", "1;", "\udcff",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", GOOD)
+def test_a_number_is_read_as_python_reads_it(text):
+    assert parse_entry(ONE, text) == ((float(text.replace("\N{MINUS SIGN}", "-")),), None)
+
+
+@pytest.mark.parametrize("text", BAD, ids=ascii)
+def test_anything_else_is_refused_in_one_sentence(text):
+    with pytest.raises(InvalidValueError, match=r", got .*, expected .*\. Fix: ") as refusal:
+        parse_entry(ONE, text)
+    assert "\n" not in str(refusal.value)
+    assert len(str(refusal.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [("1,5", "comma"), ("1e999", "too large"), ("1e39", "too large"), ("1e-999", "too small"), ("", "nothing"),
+     ("1 2", "2 numbers"), ("1 @ 3", "-2 to 2"), ("nan", "'nan'")],
+)  # fmt: skip
+def test_the_sentence_says_why(text, reason):
+    with pytest.raises(InvalidValueError, match=reason):
+        parse_entry(ONE, text)
+
+
+def test_the_design_used_follows_an_at_sign():
+    assert parse_entry(ONE, "0.5 @ -1.25") == ((0.5,), (-1.25,))
+    assert parse_entry(ONE, "0.5@2") == ((0.5,), (2.0,))
+
+
+def test_several_outcomes_need_their_number_of_numbers():
+    assert parse_entry(FOUR, "1 2.5 -3 4e-1").y == (1.0, 2.5, -3.0, 0.4)
+    with pytest.raises(InvalidValueError, match="got 3 numbers, expected 4 finite numbers"):
+        parse_entry(FOUR, "1 2 3")
+    with pytest.raises(InvalidValueError, match="comma"):
+        parse_entry(FOUR, "1,2,3,4")
+
+
+VALUES = [
+    1.5, [1.5], (1.5,), np.float32(1.5), np.array(1.5), np.array([1.5]), jnp.asarray(1.5), jnp.asarray([1.5]),
+    fractions.Fraction(3, 2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_numbers_come_in_any_container(value):
+    assert check_outcome(ONE, value) == (1.5,)
+    assert type(check_outcome(ONE, value)[0]) is float
+
+
+WRONG = [
+    math.nan, math.inf, -math.inf, np.float32(np.nan), [math.nan], jnp.asarray(jnp.inf), 2 * LARGEST, 10**400, [], [1.0, 2.0],
+    [[1.0]], [[1.0], [1.0, 2.0]], np.ones((1, 1)), None, "1", b"1", ["1"], True, [False], np.bool_(True), 1j, {"y": 1.0}, {1.0},
+    object(), decimal.Decimal("NaN"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:30])
+def test_values_that_are_no_outcome_are_refused(value):
+    with pytest.raises(InvalidValueError, match=r"the outcome, got .* expected one finite number: response"):
+        check_outcome(ONE, value)
+
+
+def test_a_design_must_lie_in_the_space_up_to_rounding():
+    assert check_design(ONE, np.nextafter(np.float32(2), np.float32(3))) == pytest.approx((2.0,))
+    with pytest.raises(InvalidValueError, match=r"covariate, got 2\.001, expected -2 to 2"):
+        check_design(ONE, 2.001)
+    assert check_design(make_task("location-finding"), [1e6, -1e6]) == (1e6, -1e6)
+
+
+def test_texts_are_printable_and_short():
+    assert check_text("a note", "naïve\nµ", longest=10, lines=True) == "naïve\nµ"
+    for bad in ("", " \n", "x" * 11, "a\x00", "a\x1b[2J", "a\udcff"):
+        with pytest.raises(InvalidValueError, match="a note, got"):
+            check_text("a note", bad, longest=10, lines=True)
+    with pytest.raises(InvalidValueError, match="the character"):
+        check_text("a name", "two\nlines", longest=10)

@@ -73,7 +73,7 @@ def test_numbers_come_in_any_container(value):
 WRONG = [
     math.nan, math.inf, -math.inf, np.float32(np.nan), [math.nan], jnp.asarray(jnp.inf), 2 * LARGEST, 10**400, [], [1.0, 2.0],
     [[1.0]], [[1.0], [1.0, 2.0]], np.ones((1, 1)), None, "1", b"1", ["1"], True, [False], np.bool_(True), 1j, {"y": 1.0}, {1.0},
-    object(), decimal.Decimal("NaN"),
+    pytest.param(object(), id="an object"), decimal.Decimal("NaN"),
 ]  # fmt: skip
 
 

@@ -1,0 +1,229 @@
+"""The JSON interface: `POST /api/experiments/{id}/observe` and its siblings, for instruments and for the page's own script.
+
+Endpoints are plain functions: the framework runs them in threads, so that a posterior never holds up who asks for a design.
+A measurement is on the disk before its answer leaves; the answer has the next design, so that one request per step will do.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from fastapi import APIRouter, Security
+from fastapi.security import HTTPBearer
+
+from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
+from scorebed.session.engine import Session
+from scorebed.session.entry import check_design
+from scorebed.session.posterior import IMPROBABLE
+from scorebed.session.state import Record, Vector
+from scorebed.session.submission import Submission, repeated
+from scorebed.tasks.spaces import Quantity
+from scorebed.web.hub import Hub
+from scorebed.web.rendering import number
+from scorebed.web.requests import (
+    Answer,
+    BadFieldError,
+    Begin,
+    Correct,
+    Item,
+    Observe,
+    Problem,
+    Remark,
+    Version,
+    Which,
+    design_of,
+    read_values,
+    record_of,
+    step_of,
+)
+
+REFUSALS: dict[int | str, dict[str, Any]] = {
+    status: {"model": Problem, "description": text}
+    for status, text in (
+        (400, "No JSON, or JSON with NaN, 1e999 or a key twice"),
+        (401, "No token"),
+        (404, "No such experiment"),
+        (409, "It does not fit what is recorded already, or it is improbable and `ask` was set"),
+        (413, "More than 1 MiB"),
+        (422, "A value that is refused, with a sentence that says why"),
+    )
+}
+
+
+class ImprobableError(ScorebedError):
+    """An outcome that somebody should look at again. Nothing is wrong with it otherwise."""
+
+    def __init__(self, sentence: str, tail: float):
+        Exception.__init__(self, sentence)
+        self.tail = tail
+
+
+def make_api(hub: Hub) -> APIRouter:
+    """The routes under /api."""
+    bearer = HTTPBearer(
+        auto_error=False, description="The token that the server printed; the page's cookie will do too."
+    )
+    api = APIRouter(prefix="/api", responses=REFUSALS, dependencies=[Security(bearer)])
+
+    @api.get("/experiments")
+    def experiments() -> list[Item]:
+        """All experiments of the file, the newest first."""
+        return [
+            Item(
+                id=e.id,
+                name=e.name,
+                task=e.task,
+                created=e.created,
+                taken=len(state.records),
+                horizon=e.horizon,
+                finished=state.finished,
+                ours=ours,
+            )
+            for e, state, ours in hub.listed()
+        ]
+
+    @api.post("/experiments", status_code=201)
+    def begin(body: Begin) -> Answer:
+        """Begin an experiment."""
+        return _answer(hub.begin(body.name, seed=body.seed, token=body.token))
+
+    @api.get("/experiments/{number}")
+    def experiment(number: int) -> Answer:
+        """Where it stands, and the next design, which is stored before it is shown."""
+        return _answer(hub.session(number))
+
+    @api.get("/experiments/{number}/version")
+    def version(number: int) -> Version:
+        """For those who watch: ask often, look when it grew."""
+        return Version(sequence=hub.session(number).state.sequence)
+
+    @api.get("/experiments/{number}/summary")
+    def summary(number: int) -> dict[str, Any]:
+        """Everything but the particles: steps, notes, posterior with quantiles, information gained and expected."""
+        hub.knowledge(number)
+        return {name: value for name, value in hub.session(number).summary().items() if name != "db"}
+
+    @api.post("/experiments/{number}/observe")
+    def observe(number: int, body: Observe) -> Answer:
+        """Store the outcome of the next step."""
+        session = hub.session(number)
+        y, used = _entered(session, body.y, body.xi)
+        if body.ask:
+            hub.wait_until_warm()
+            _ask_about_next(session, y, used, body)
+        record = session.observe(y, used, step=body.step, proposal=_meant(session, body), token=body.token)
+        return _answer(session, record)
+
+    @api.post("/experiments/{number}/correct")
+    def correct(number: int, body: Correct) -> Answer:
+        """Replace the outcome of a step. What was stored before stays in the history."""
+        with hub.acting(number, None) as session:
+            y, used = _entered(session, body.y, body.xi)
+            before = record_of(session.state, body.step)
+            if body.ask and before is not None and before.used is not None and before.y != y:
+                _ask(session, session.state.records[: body.step - 1], used or before.used, y)
+            return _answer(session, session.correct(body.step, y, used))
+
+    @api.post("/experiments/{number}/skip")
+    def skip(number: int, body: Which) -> Answer:
+        """Give up the next step, because the trial failed; only where steps are independent."""
+        with hub.acting(number, body.sequence) as session:
+            return _answer(session, session.skip(step=body.step))
+
+    @api.post("/experiments/{number}/undo")
+    def undo(number: int, body: Which) -> Answer:
+        """Take back the last step, or the end. Say which by `step`, or by the `sequence` that you have seen."""
+        if body.step is None and body.sequence is None:
+            raise InvalidValueError(
+                "an undo", got="neither step nor sequence", expected="one of them",
+                fix="a request that is sent twice would otherwise undo two steps.",
+            )  # fmt: skip
+        with hub.acting(number, body.sequence) as session:
+            session.undo(step=body.step)
+            return _answer(session)
+
+    @api.post("/experiments/{number}/note")
+    def note(number: int, body: Remark) -> Answer:
+        """Keep a remark with the next step."""
+        with hub.acting(number, None) as session:
+            session.note(body.text)
+            return _answer(session)
+
+    @api.post("/experiments/{number}/finish")
+    def finish(number: int, body: Which) -> Answer:
+        """End the experiment. `undo` takes it back."""
+        with hub.acting(number, body.sequence) as session:
+            session.finish()
+            return _answer(session)
+
+    return api
+
+
+def _answer(session: Session, record: Record | None = None) -> Answer:
+    """What was done is done, even if no next design can be had."""
+    problem = None
+    if not (session.state.finished or session.state.complete):
+        try:
+            session.propose()
+        except ConflictError:
+            pass  # somebody else has just ended it
+        except ScorebedError as error:
+            problem = str(error)
+    state = session.state
+    return Answer(
+        experiment=session.experiment.id,
+        name=session.name,
+        sequence=state.sequence,
+        step=state.step,
+        horizon=state.horizon,
+        finished=state.finished,
+        stored=None if record is None else step_of(record),
+        next=None if state.proposal is None or state.finished else design_of(state.proposal),
+        problem=problem,
+    )
+
+
+def _entered(session: Session, y: Any, xi: Any) -> tuple[Vector, Vector | None]:
+    task = session.task
+    outcome = read_values("the outcome", y, task.outcomes, "y")
+    if xi is None:
+        return outcome, None
+    used = read_values("the design used", xi, task.designs.quantities, "xi")
+    try:
+        return outcome, check_design(task, used)
+    except InvalidValueError as error:
+        raise BadFieldError(error, "xi-0") from None
+
+
+def _meant(session: Session, body: Observe) -> int | None:
+    """Which proposal. Visitors share the session, so what it returned last says nothing about this one."""
+    if body.proposal is not None or body.step is not None:
+        return body.proposal
+    if session.state.finished or session.state.complete:
+        return None
+    return session.propose().id
+
+
+def _ask_about_next(session: Session, y: Vector, used: Vector | None, body: Observe) -> None:
+    """Only what would be stored anew is asked back: a repetition is for the engine to recognise."""
+    known = session.state
+    sent = Submission(y, used, body.step, body.proposal, body.token)
+    if repeated(known, sent) is None and known.proposal is not None and not known.finished:
+        _ask(session, known.records, used or known.proposal.design, y)
+
+
+def _ask(session: Session, records: Sequence[Record], used: Vector, y: Vector) -> None:
+    try:
+        tail = session.beliefs.surprise(records, used, y)
+    except ScorebedError:
+        return  # nothing can be said, so nothing is asked
+    if tail < IMPROBABLE:
+        raise ImprobableError(
+            f"{listed(session.task.outcomes, y)} is improbable: by what is known, less than one outcome in "
+            f"{1 / IMPROBABLE:,.0f} is as far off.",
+            tail,
+        )
+
+
+def listed(quantities: Sequence[Quantity], values: Vector) -> str:
+    """Names, values and units in one line."""
+    return ", ".join(f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True))

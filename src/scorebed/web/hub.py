@@ -1,0 +1,180 @@
+"""The experiments of one run's file, each with one session that all of its visitors share."""
+
+import tempfile
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from scorebed.errors import ConflictError, ScorebedError
+from scorebed.runs.load import Run
+from scorebed.session.engine import Session
+from scorebed.session.opening import FILE, require_same
+from scorebed.session.posterior import PARTICLES
+from scorebed.session.state import State, after
+from scorebed.session.store import Experiment, Store
+from scorebed.web.knowledge import Knowledge, know
+
+REMEMBERED = 1000  # tokens of new experiments
+SEATS = 8  # who may wait for a posterior at one time; the framework has 40 threads, and designs need some of them
+
+
+class Listed(NamedTuple):
+    """One line of the list. `ours` is whether this run can go on with it: another run may share the file."""
+
+    experiment: Experiment
+    state: State
+    ours: bool
+
+
+class MissingError(ScorebedError):
+    """An experiment that is not there."""
+
+
+class BusyError(ScorebedError):
+    """Too many wait for a posterior already."""
+
+
+class _Room:
+    """One experiment while the server runs."""
+
+    def __init__(self, session: Session):
+        self.session = session
+        self.turn = threading.RLock()
+        self.thinking = threading.Lock()
+        self.known: Knowledge | None = None
+
+
+class Hub:
+    """Threads share a hub. Everything lasting is in the store, so that a terminal may take part in the same experiment."""
+
+    def __init__(self, run: Run, *, db: Path | None = None, particles: int = PARTICLES):
+        self.run, self.particles = run, particles
+        self.store = Store(db if db is not None else run.path / FILE)
+        self._turn = threading.RLock()
+        self._rooms: dict[int, _Room] = {}
+        self._states: dict[int, State] = {}
+        self._begun: OrderedDict[str, int] = OrderedDict()
+        self.seats = threading.BoundedSemaphore(SEATS)
+        self._warm = threading.Event()
+        self._warm.set()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self.store.close()
+
+    def warm(self) -> None:
+        """Compile in the background what the first visitor would wait for. Posteriors wait for it: nothing is compiled twice."""
+        self._warm.clear()
+        threading.Thread(target=self._compile, name="warm", daemon=True).start()
+
+    def wait_until_warm(self) -> None:
+        """Return when `warm` is through, at once if nobody called it."""
+        self._warm.wait()
+
+    # ---- which experiments
+
+    def listed(self) -> list[Listed]:
+        """All experiments of the file, the newest first."""
+        with self._turn:
+            return [
+                Listed(experiment, self._state(experiment), self._ours(experiment))
+                for experiment in reversed(self.store.experiments())
+            ]
+
+    def version(self) -> str:
+        """Changes with every event of every experiment."""
+        with self._turn:
+            states = [self._state(experiment) for experiment in self.store.experiments()]
+        return f"{len(states)}.{sum(state.sequence for state in states)}"
+
+    def begin(self, name: str | None, *, seed: int | None, token: str | None) -> Session:
+        """A new experiment; a token that came before gives the experiment that it began."""
+        with self._turn:
+            if token is not None and token in self._begun:
+                return self.session(self._begun[token])
+            session = Session.create(self.run, db=self.store, experiment=name, seed=seed, particles=self.particles)
+            number = session.experiment.id
+            self._rooms[number] = _Room(session)
+            if token is not None:
+                self._begun[token] = number
+                if len(self._begun) > REMEMBERED:
+                    self._begun.popitem(last=False)
+            return session
+
+    def session(self, number: int) -> Session:
+        """The experiment with this id; `ConflictError` if it belongs to another run, `MissingError` if there is none."""
+        return self._room(number).session
+
+    # ---- one at a time
+
+    @contextmanager
+    def acting(self, number: int, sequence: int | None) -> Iterator[Session]:
+        """Visitors act one after another. `sequence` refuses one who has not seen the latest events yet."""
+        room = self._room(number)
+        with room.turn:
+            if sequence is not None and room.session.state.sequence != sequence:
+                raise ConflictError(
+                    f"an entry for experiment '{room.session.name}'",
+                    got="one made before something else was entered",
+                    expected="one that knows the latest step",
+                    fix="look at the page again, which shows it now.",
+                )
+            yield room.session
+
+    def knowledge(self, number: int) -> Knowledge:
+        """What is known by now, computed once for all who watch."""
+        room = self._room(number)
+        if not self.seats.acquire(blocking=False):
+            raise BusyError(f"the posterior, got {SEATS} who wait for one, expected fewer. Fix: ask again in a second.")
+        try:
+            self.wait_until_warm()
+            with room.thinking:
+                state = room.session.state
+                if room.known is None or room.known.sequence != state.sequence:
+                    room.known = know(room.session, state)
+                return room.known
+        finally:
+            self.seats.release()
+
+    # ---- inside
+
+    def _room(self, number: int) -> _Room:
+        with self._turn:
+            if number not in self._rooms:
+                found = next((e for e in self.store.experiments() if e.id == number), None)
+                if found is None:
+                    raise MissingError(
+                        f"the experiment, got number {number}, expected one of the list. Fix: look at the list."
+                    )
+                session = Session.open(self.run, db=self.store, experiment=found.name, particles=self.particles)
+                self._rooms[number] = _Room(session)
+            return self._rooms[number]
+
+    def _state(self, experiment: Experiment) -> State:
+        state = self._states.get(experiment.id, State(experiment.horizon))
+        for event in self.store.events(experiment.id, after=state.sequence):
+            state = after(state, event)
+        self._states[experiment.id] = state
+        return state
+
+    def _ours(self, experiment: Experiment) -> bool:
+        try:
+            require_same(self.run, experiment)
+        except ConflictError:
+            return False
+        return True
+
+    def _compile(self) -> None:
+        try:
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                Session.create(self.run, db=Path(folder) / FILE, particles=self.particles) as scratch,
+            ):
+                scratch.warm()
+        except ScorebedError:
+            pass  # whoever asks for it will be told
+        finally:
+            self._warm.set()

@@ -1,0 +1,185 @@
+"""What instruments and the page may send, and what they get back: the schema of `openapi.json`.
+
+Numbers are checked by `session.entry`, the same as in a terminal, so that they are refused with the same sentences.
+"""
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+
+from scorebed.errors import InvalidValueError
+from scorebed.session.entry import check_vector, parse_numbers
+from scorebed.session.state import Proposal, Record, State, Vector
+from scorebed.tasks.spaces import Quantity
+
+_ONE = [{"type": "number"}, {"type": "string", "description": "a number as typed: 0.52, -1.5e-3"}]
+Values = Annotated[Any, WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]})]
+Number = Annotated[StrictInt, Field(ge=1, le=10**9)]
+
+
+class BadFieldError(InvalidValueError):
+    """A number that was refused, with the field of the form that it came from."""
+
+    def __init__(self, error: InvalidValueError, field: str):
+        Exception.__init__(self, str(error))
+        self.field = field
+
+
+class Message(BaseModel):
+    """Any request: unknown names are errors."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Begin(Message):
+    """A new experiment."""
+
+    name: StrictStr | None = Field(None, description="At most 80 characters; experiment-N if left out.")
+    seed: Annotated[StrictInt, Field(ge=0, lt=2**31)] | None = Field(
+        None, description="Seed of the policy's noise; random if left out."
+    )
+    token: StrictStr | None = Field(None, max_length=200, description="Yours; sent again, it begins nothing new.")
+
+
+class Observe(Message):
+    """The outcome of the next step."""
+
+    y: Values = Field(description="The outcome: a number, or one per coordinate in the task's order and units.")
+    xi: Values = Field(None, description="The design that was used, if it was not the one proposed.")
+    proposal: Number | None = Field(None, description="Id of the proposal that was measured. Recommended.")
+    step: Number | None = Field(None, description="Number of the step, from 1. Refused if it is not the next one.")
+    token: StrictStr | None = Field(None, description="Yours, for retries: the same token stores one row only.")
+    ask: StrictBool = Field(
+        False, description="Answer an improbable outcome with 409 and `improbable` instead of storing it."
+    )
+
+
+class Correct(Message):
+    """Another outcome of a step that was measured."""
+
+    step: Number
+    y: Values = Field(description="As in `observe`.")
+    xi: Values = Field(None, description="The design that was used; what is stored if left out.")
+    ask: StrictBool = Field(False, description="As in `observe`.")
+
+
+class Which(Message):
+    """The next step (skip) or the last one (undo), by number; `sequence` refuses a request that missed the latest event."""
+
+    step: Number | None = None
+    sequence: Annotated[StrictInt, Field(ge=0)] | None = None
+
+
+class Remark(Message):
+    """A note, kept with the next step."""
+
+    text: StrictStr = Field(description="At most 2000 characters.")
+
+
+class Design(BaseModel):
+    """A design that the policy proposed."""
+
+    id: int
+    step: int
+    design: list[float]
+
+
+class Step(BaseModel):
+    """A step that was taken; `used` and `y` are null if it was skipped."""
+
+    step: int
+    proposed: list[float]
+    used: list[float] | None
+    y: list[float] | None
+    at: str
+    corrected: bool
+
+
+class Answer(BaseModel):
+    """What was stored, where the experiment stands, and the next design."""
+
+    experiment: int
+    name: str
+    sequence: int = Field(description="Grows with every event; equal numbers mean that nothing happened between.")
+    step: int = Field(description="Number of the next step.")
+    horizon: int
+    finished: bool
+    stored: Step | None = Field(None, description="The step that this request was about.")
+    next: Design | None = Field(None, description="Where to measure next; null when no step is left.")
+    problem: str | None = Field(None, description="Why there is no next design, where there should be one.")
+
+
+class Version(BaseModel):
+    """A number that grows with every event."""
+
+    sequence: int
+
+
+class Item(BaseModel):
+    """One experiment of the list."""
+
+    id: int
+    name: str
+    task: str
+    created: str
+    taken: int
+    horizon: int
+    finished: bool
+    ours: bool = Field(description="Whether this server's run can go on with it.")
+
+
+class Problem(BaseModel):
+    """Why something was refused."""
+
+    detail: str
+    field: str | None = None
+    improbable: bool = False
+    tail: float | None = None
+
+
+def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: str) -> Vector:
+    """Finite numbers, one per quantity, from numbers or typed texts."""
+    rows = given if isinstance(given, list) else [given]
+    if any(isinstance(row, str) for row in rows) and len(rows) == len(quantities):
+        return tuple(
+            _one(what, row, quantity, f"{field}-{i}")
+            for i, (row, quantity) in enumerate(zip(rows, quantities, strict=True))
+        )
+    flat = [row if isinstance(row, int | float) else repr(row)[:40] for row in rows]
+    return _told(f"{field}-0", lambda: check_vector(what, flat, quantities))
+
+
+def _one(what: str, row: Any, quantity: Quantity, field: str) -> float:
+    if isinstance(row, str):
+        return _told(field, lambda: parse_numbers(what, row, (quantity,)))[0]
+    flat = row if isinstance(row, int | float) else repr(row)[:40]
+    return _told(field, lambda: check_vector(what, [flat], (quantity,)))[0]
+
+
+def _told(field: str, read: Any) -> Vector:
+    try:
+        return read()
+    except InvalidValueError as error:
+        raise BadFieldError(error, field) from None
+
+
+def design_of(proposal: Proposal) -> Design:
+    """A proposal as JSON."""
+    return Design(id=proposal.id, step=proposal.step, design=list(proposal.design))
+
+
+def step_of(record: Record) -> Step:
+    """A record as JSON."""
+    return Step(
+        step=record.step,
+        proposed=list(record.proposal.design),
+        used=None if record.used is None else list(record.used),
+        y=None if record.y is None else list(record.y),
+        at=record.at,
+        corrected=record.corrected,
+    )
+
+
+def record_of(state: State, step: int) -> Record | None:
+    """The record of a step, if it was taken."""
+    return state.records[step - 1] if 1 <= step <= len(state.records) else None

@@ -1,0 +1,199 @@
+"""The JSON interface is the engine: the same designs, the same refusals, one row per step whatever is sent twice."""
+
+import concurrent.futures
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
+
+from scorebed.session.engine import Session
+from scorebed.web.hub import Hub
+
+
+def rows(hub, kind="observed"):
+    return [event for event in hub.store.events(1) if event.kind == kind]
+
+
+def test_an_experiment_by_requests_gives_the_designs_that_python_gives(instrument, begun, run, tmp_path):
+    with Session.create(run, db=tmp_path / "python.sqlite", seed=3) as python:
+        answer = instrument.get(begun).json()
+        for y, xi in ((0.5, None), (-1.0, 1.25), (0.7, None)):
+            assert answer["next"]["design"] == list(python.propose().design)
+            body = {"y": y, "xi": xi, "proposal": answer["next"]["id"]}
+            answer = instrument.post(f"{begun}/observe", json=body).json()
+            record = python.observe(y, xi)
+            assert answer["stored"]["used"] == list(record.used)
+            assert answer["stored"]["proposed"] == list(record.proposal.design)
+        assert answer["next"] is None
+        assert answer["step"] == 4
+        assert instrument.post(f"{begun}/finish", json={}).json()["finished"]
+        summary = instrument.get(f"{begun}/summary").json()
+        assert [r["y"] for r in summary["records"]] == [[0.5], [-1.0], [0.7]]
+        assert summary["posterior"][0]["name"] == "coefficient"
+        assert "db" not in summary
+
+
+def test_what_is_sent_twice_is_stored_once(instrument, begun, hub):
+    proposal = instrument.get(begun).json()["next"]["id"]
+    body = {"y": 0.5, "proposal": proposal, "token": "mine"}
+    first, second = (instrument.post(f"{begun}/observe", json=body) for _ in range(2))
+    assert first.status_code == second.status_code == 200
+    assert first.json()["stored"] == second.json()["stored"]
+    assert first.json()["next"] == second.json()["next"]
+    assert len(rows(hub)) == 1
+    asked = instrument.post(
+        f"{begun}/observe", json={**body, "ask": True}
+    )  # of a step that is past: not improbable, known
+    assert asked.status_code == 200
+    other = instrument.post(f"{begun}/observe", json={**body, "y": 0.6})
+    assert other.status_code == 409
+    assert "correct the step" in other.json()["detail"]
+    assert len(rows(hub)) == 1
+
+
+def test_many_threads_that_send_each_step_twice_store_one_row_each(instrument, begun, hub):
+    for step in (1, 2, 3):
+        proposal = instrument.get(begun).json()["next"]["id"]
+        body = {"y": 0.1 * step, "proposal": proposal}
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            answers = list(pool.map(lambda _, b=body: instrument.post(f"{begun}/observe", json=b), range(8)))
+        assert {answer.status_code for answer in answers} == {200}
+        assert len(rows(hub)) == step
+
+
+def test_the_name_of_an_experiment_begins_one(instrument):
+    for _ in range(2):
+        assert instrument.post("/api/experiments", json={"token": "a"}).json()["name"] == "experiment-1"
+    assert instrument.post("/api/experiments", json={"name": "experiment-1"}).status_code == 409
+    for bad in (
+        {"name": ""},
+        {"name": "x" * 81},
+        {"name": "a\nb"},
+        {"seed": -1},
+        {"seed": 2**31},
+        {"name": 5},
+        {"what": 1},
+    ):
+        assert instrument.post("/api/experiments", json=bad).status_code == 422
+    assert [item["name"] for item in instrument.get("/api/experiments").json()] == ["experiment-1"]
+
+
+def test_the_improbable_is_asked_back_only_where_somebody_can_answer_and_never_discarded(instrument, begun, hub):
+    body = {"y": ["60"], "xi": ["2"], "proposal": instrument.get(begun).json()["next"]["id"], "token": "t"}
+    asked = instrument.post(f"{begun}/observe", json={**body, "ask": True})
+    assert asked.status_code == 409
+    assert asked.json()["improbable"]
+    assert 0 < asked.json()["tail"] < 1e-3
+    assert "response 60" in asked.json()["detail"]
+    assert not rows(hub)
+    kept = instrument.post(f"{begun}/observe", json={**body, "ask": False})
+    assert kept.json()["stored"]["y"] == [60.0]
+    again = instrument.post(
+        f"{begun}/observe", json={**body, "ask": True}
+    )  # known, and no question of the step after it
+    assert again.json()["stored"] == kept.json()["stored"]
+    fine = instrument.post(f"{begun}/correct", json={"step": 1, "y": "0.5", "ask": True})
+    assert fine.json()["stored"]["y"] == [0.5]
+    wrong = instrument.post(f"{begun}/correct", json={"step": 1, "y": "-80", "ask": True})
+    assert wrong.json()["improbable"]
+    assert instrument.get(begun).json()["sequence"] == fine.json()["sequence"]
+
+
+def test_refusals_name_the_field_of_the_form(instrument, begun):
+    def field(body):
+        answer = instrument.post(f"{begun}/observe", json=body)
+        assert answer.status_code == 422
+        return answer.json()["field"]
+
+    assert field({"y": ["1,5"]}) == "y-0"
+    assert field({"y": ["1"], "xi": ["nan"]}) == "xi-0"
+    assert field({"y": ["1"], "xi": ["2.5"]}) == "xi-0"
+
+
+def test_undo_skip_note_and_the_end_are_events_and_no_retry_does_them_twice(instrument, begun, hub):
+    def post(verb, **body):
+        return instrument.post(f"{begun}/{verb}", json=body)
+
+    first = post("observe", y=0.5).json()
+    assert post("undo").status_code == 422
+    assert post("undo", step=1).json()["step"] == 1
+    assert post("undo", step=1).status_code == 409
+    again = instrument.get(begun).json()["next"]
+    assert again["design"] == first["stored"]["proposed"]
+    assert post("skip", step=1).json()["stored"]["y"] is None
+    assert post("skip", step=1).status_code == 200  # the same
+    assert len(rows(hub, "skipped")) == 1
+    assert post("correct", step=1, y=2.0).status_code == 409  # was skipped
+    assert post("note", text="sensor cleaned").status_code == 200
+    assert post("note", text="").status_code == 422
+    seen = instrument.get(begun).json()["sequence"]
+    assert post("finish", sequence=seen).json()["finished"]
+    assert post("observe", y=1.0).status_code == 409
+    assert post("undo", sequence=seen).status_code == 409  # made before the end
+    assert not post("undo", sequence=seen + 1).json()["finished"]
+    assert post("undo", sequence=seen + 1).status_code == 409
+    assert instrument.get("/api/experiments/2").status_code == 404
+
+
+def test_whoever_shares_the_file_is_seen_at_once(instrument, begun, hub, run):
+    before = instrument.get(f"{begun}/version").json()["sequence"]
+    version = instrument.get("/version").text
+    with Session.open(run, db=hub.store.path, experiment="bench") as terminal:
+        terminal.propose()
+        terminal.observe(0.25)
+    assert instrument.get(f"{begun}/version").json()["sequence"] > before
+    assert instrument.get("/version").text != version
+    assert "0.25" in instrument.get("/experiments/1/now").text
+    other = Hub(run, db=hub.store.path)
+    assert other.session(1).state.records == hub.session(1).state.records
+    other.close()
+
+
+def test_the_page_shows_design_history_posterior_and_pictures(page, begun, hub):
+    page.post(f"{begun}/observe", json={"y": 0.5, "xi": 1.25})
+    session = hub.session(1)
+    proposal = session.propose()
+    text = page.get("/experiments/1").text
+    assert f"{proposal.design[0]:.6g}".replace("-", "−") in text
+    assert f"Step {proposal.step} of 3" in text
+    assert 'aria-live="polite"' in text
+    assert "<main" in text
+    assert 'lang="en"' in text
+    for found in ("y-0", "xi-0", "note", "name"):
+        whole = text if found != "name" else page.get("/").text
+        assert f'<label for="{found}"' in whole
+    known = page.get("/experiments/1/knowledge").text
+    posterior = session.posterior()
+    (marginal,) = posterior.marginals
+    for value, digits in (
+        (marginal.mean, 4),
+        (marginal.sd, 3),
+        *((q, 4) for q in marginal.quantiles),
+        (posterior.information, 3),
+    ):
+        assert f"{value:.{digits}g}".replace("-", "−") in known
+    assert f"Effective sample size {int(posterior.ess)} of 2048" in known
+    assert "1.1 to 1.3 expected by the end" in known
+    assert known.count("<svg") == 3
+    assert known.count('role="img" aria-label="') == 3
+
+
+def test_who_waits_for_a_posterior_never_keeps_others_from_a_design(instrument, begun, hub):
+    seats = [hub.seats.acquire(blocking=False) for _ in range(100)]
+    assert not all(seats)  # some threads are always left
+    assert instrument.get("/experiments/1/knowledge").status_code == 503
+    assert instrument.post(f"{begun}/observe", json={"y": 0.5}).status_code == 200
+    for _ in filter(None, seats):
+        hub.seats.release()
+    assert instrument.get("/experiments/1/knowledge").status_code == 200
+
+
+@pytest.mark.usefixtures("begun")
+def test_an_experiment_of_another_run_is_listed_and_not_opened(page, hub):
+    found = hub.store.find("bench")
+    values = {name: getattr(found, name) for name in ("run", "task", "policy_sha256", "seed", "horizon")}
+    with hub.store.writing():
+        hub.store.begin({**values, "name": "other", "fingerprint": "0" * 64})
+    assert [item["ours"] for item in page.get("/api/experiments").json()] == [False, True]
+    assert "serve that run" in page.get("/").text
+    assert page.get("/experiments/2").status_code == 409

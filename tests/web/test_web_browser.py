@@ -1,0 +1,279 @@
+"""A person at the bench: a real browser, a real server, killed in the middle.
+
+Needs Playwright and Debian's chromium (`apt install chromium`); the tests are skipped where either is missing.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
+sync_api = pytest.importorskip(
+    "playwright.sync_api", reason="browser tests need playwright: pip install 'scorebed[dev]'"
+)
+
+from live_runs import make_run  # noqa: E402
+
+from scorebed.runs.load import load  # noqa: E402
+from scorebed.session.engine import Session  # noqa: E402
+from scorebed.session.posterior import Beliefs  # noqa: E402
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync",
+]  # fmt: skip
+PATIENCE = 60_000  # milliseconds: the first posterior compiles, and the machine may be busy
+
+pytestmark = pytest.mark.skipif(
+    not Path(CHROMIUM).exists(), reason=f"browser tests need {CHROMIUM}: apt install chromium"
+)
+
+
+class Server:
+    """`scorebed serve` in a process of its own, on one port for all of its lives."""
+
+    def __init__(self, folder: Path, db: Path):
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        # The second life need not compile what the first has compiled.
+        self._cache = {
+            "JAX_COMPILATION_CACHE_DIR": str(db.parent / "compiled"),
+            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        }
+        self._command = [
+            sys.executable, "-c", "from scorebed.cli import main; main()",
+            "serve", str(folder), "--db", str(db), "--port", str(self.port), "--json",
+        ]  # fmt: skip
+
+    def start(self) -> dict[str, str]:
+        self.process = subprocess.Popen(
+            self._command, stdout=subprocess.PIPE, start_new_session=True, env=os.environ | self._cache
+        )
+        text = ""
+        while not text.rstrip().endswith("}"):
+            line = self.process.stdout.readline().decode()
+            assert line, "the server ended before it was ready"
+            text += line
+        return json.loads(text)
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def server(folder, tmp_path):
+    made = Server(folder, tmp_path / "live.sqlite")
+    yield made
+    with contextlib.suppress(AttributeError, ProcessLookupError):
+        made.kill()
+
+
+@pytest.fixture
+def chromium():
+    with sync_api.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=CHROMIUM, headless=True, chromium_sandbox=False, args=ARGUMENTS
+        )
+        yield browser
+        browser.close()
+
+
+def watched(context, complaints):
+    """A window whose complaints about script, policy or missing files are collected."""
+    window = context.new_page()
+    window.set_default_timeout(PATIENCE)
+    window.on("pageerror", lambda error: complaints.append(str(error)))
+    window.on("console", lambda m: complaints.append(m.text) if m.type == "error" and "status of 4" not in m.text
+              and "net::ERR_" not in m.text else None)  # fmt: skip
+    window.on(
+        "request", lambda r: None if r.url.startswith(("http://127.0.0.1:", "data:")) else complaints.append(r.url)
+    )
+    return window
+
+
+def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server(server, chromium, folder, tmp_path):
+    expect = sync_api.expect
+    expect.set_options(timeout=PATIENCE)
+    complaints: list[str] = []
+    link = server.start()["link"]
+    context = chromium.new_context()
+    me = watched(context, complaints)
+
+    # The link opens the list, and the address keeps no token.
+    me.goto(link)
+    me.wait_for_url(f"http://127.0.0.1:{server.port}/")
+    me.get_by_label("Name").fill("bench <b>")
+    me.get_by_role("button", name="Begin").dblclick()
+    expect(me.get_by_role("heading", level=1)).to_have_text("bench <b>")
+    expect(me.locator("#now-title")).to_have_text("Step 1 of 3: measure at")
+    first = me.locator("#now .big").inner_text()
+
+    # The field has the focus: type, and nothing bad gets in.
+    assert me.evaluate("document.activeElement.id") == "y-0"
+    for bad in ("", "nan", "inf", "1e999", "1,5", "1 2", "abc"):
+        me.locator("#y-0").fill(bad)
+        me.keyboard.press("Enter")
+        expect(me.locator("#entry-error")).to_contain_text("got")
+        expect(me.locator("#y-0")).to_have_attribute("aria-invalid", "true")
+        assert me.evaluate("document.activeElement.id") == "y-0"
+    expect(me.locator("#history")).to_contain_text("No step yet")
+
+    # A double click stores one step, and a witness sees it without doing anything.
+    witness = watched(context, complaints)
+    witness.goto(me.url)
+    expect(witness.locator("#now-title")).to_have_text("Step 1 of 3: measure at")
+    expect(me.locator("#expect")).to_contain_text("Expected response")
+    me.locator("#y-0").fill("0.5")
+    me.get_by_role("button", name="Store").dblclick()
+    expect(me.locator("#now-title")).to_have_text("Step 2 of 3: measure at")
+    expect(me.locator("#said")).to_contain_text("Stored: step 1. Step 2 of 3")
+    expect(witness.locator("#now-title")).to_have_text("Step 2 of 3: measure at")
+    expect(witness.locator("#history tbody tr")).to_have_count(1)
+    assert me.evaluate("document.activeElement.id") == "y-0"
+
+    # Undo shows the first design again; then it is entered at another design.
+    me.get_by_role("button", name="Undo step 1").click()
+    expect(me.locator("#now-title")).to_have_text("Step 1 of 3: measure at")
+    assert me.locator("#now .big").inner_text() == first
+    me.get_by_text("Measured at another design").click()
+    me.locator("#y-0").fill("0.7")
+    me.locator("#xi-0").fill("1.25")
+    me.get_by_role("button", name="Store").click()
+    expect(me.locator("#history tbody tr")).to_contain_text(["1.25"])
+    expect(me.locator("#knowledge")).to_contain_text("coefficient")
+    expect(me.locator("#pictures svg")).to_have_count(2)
+
+    # What the server held is on the disk: killed and started anew, the same page goes on.
+    second = me.locator("#now .big").inner_text()
+    server.kill()
+    expect(me.locator("#offline")).to_be_visible()
+    me.locator("#y-0").fill("60")
+    me.keyboard.press("Enter")
+    expect(me.locator("#entry-error")).to_contain_text("never stored twice")
+    server.start()
+    expect(me.locator("#offline")).to_be_hidden()
+    assert me.locator("#now .big").inner_text() == second
+    assert me.locator("#y-0").input_value() == "60"
+
+    # The improbable is asked back; first refused, then kept, then corrected.
+    me.get_by_role("button", name="Store").click()
+    expect(me.locator("#ask")).to_be_visible()
+    expect(me.locator("#ask-text")).to_contain_text("Response 60 is improbable")
+    me.keyboard.press("Escape")
+    expect(me.locator("#history tbody tr")).to_have_count(1)
+    me.get_by_role("button", name="Store").click()
+    me.get_by_role("button", name="Keep it").click()
+    expect(me.locator("#history tbody tr")).to_have_count(2)
+    me.get_by_role("button", name="Correct step 2").click()
+    me.locator("#correct-y-0").fill("1,1")
+    me.keyboard.press("Enter")
+    expect(me.locator("#correct-error")).to_contain_text("comma")
+    me.locator("#correct-y-0").fill("1.1")
+    me.keyboard.press("Enter")
+    expect(me.locator("#correct")).to_be_hidden()
+    expect(witness.locator("#history tbody tr").first).to_contain_text("1.1")
+
+    # The witness enters the last step, and both see the end.
+    me.get_by_label("A remark").fill("<i>done</i>")
+    me.keyboard.press("Enter")
+    expect(witness.locator("#history")).to_contain_text("<i>done</i>")
+    witness.locator("#y-0").fill("-0.25")
+    witness.keyboard.press("Enter")
+    expect(witness.locator("#now-title")).to_have_text("All 3 steps are taken")
+    witness.get_by_role("button", name="Finish").click()
+    expect(me.locator("#now-title")).to_have_text("Finished")
+    expect(me.locator("#said")).to_contain_text("entered elsewhere")
+    expect(me.locator("#knowledge")).to_contain_text("nats gained")
+    expect(me.locator("#knowledge")).to_have_attribute("data-key", me.locator("#now").get_attribute("data-sequence"))
+    mean = me.locator("#knowledge tbody td").first.inner_text()
+
+    with Session.open(load(folder), db=tmp_path / "live.sqlite", experiment="bench <b>") as stored:
+        assert stored.state.records[0].used == (1.25,)
+        assert [r.y for r in stored.state.records] == [(0.7,), (1.1,), (-0.25,)]
+        kinds = [event.kind for event in stored.history()]
+        assert (kinds.count("observed"), kinds.count("undone"), kinds.count("corrected")) == (4, 1, 1)
+        assert len(stored._store.experiments()) == 1  # a double click began one
+        # θ ~ N(0, 1), y = θ x + N(0, 1). The tolerance is seven standard errors of 2048 independent draws, since those of SMC
+        # are not independent; the outcome before its correction would move the mean by ten standard deviations.
+        x, y = np.asarray([(r.used[0], r.y[0]) for r in stored.state.records]).T
+        sd = (1 + x @ x) ** -0.5
+        assert abs(float(mean.replace("−", "-")) - sd**2 * (x @ y)) < 0.15 * sd
+    assert not complaints
+
+
+@pytest.mark.slow
+def test_the_page_needs_no_sideways_scrolling_and_every_field_has_a_name(server, chromium):
+    complaints: list[str] = []
+    link = server.start()["link"]
+    for width in (320, 390, 820, 1400):
+        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark")
+        window = watched(context, complaints)
+        window.goto(link)
+        window.wait_for_url(f"http://127.0.0.1:{server.port}/")
+        window.get_by_label("Name").fill(f"width {width} " + "x" * 60)
+        window.get_by_role("button", name="Begin").click()
+        sync_api.expect(window.locator("#pictures svg").first).to_be_visible(timeout=PATIENCE)
+        assert window.evaluate("document.documentElement.scrollWidth") <= width
+        unnamed = "Array.from(document.querySelectorAll('input')).filter((i) => !i.labels.length).length"
+        assert window.evaluate(unnamed) == 0
+        big = window.evaluate("parseFloat(getComputedStyle(document.querySelector('#now .big')).fontSize)")
+        largest = window.evaluate(
+            "Math.max(...Array.from(document.querySelectorAll('body *'), (e) => parseFloat(getComputedStyle(e).fontSize)))"
+        )
+        assert big == largest
+        context.close()
+    assert not complaints
+
+
+@pytest.mark.slow
+def test_a_whole_location_finding_experiment_ends_with_the_posterior_of_a_long_run(chromium, tmp_path):
+    """Thirty steps typed in a browser with a kill in the middle. Sources are interchangeable, so what is compared does not depend
+    on their order: the mean of their sum and of their product, coordinate by coordinate. A posterior that missed a step, or
+    took one twice, moves these by several of its standard deviations; the tolerance is a third of one."""
+    run = make_run(tmp_path / "run", "location-finding")
+    server, db = Server(run, tmp_path / "live.sqlite"), tmp_path / "live.sqlite"
+    rng, sources = np.random.default_rng(0), np.asarray([[0.5, -0.8], [-1.0, 1.0]])
+    window = watched(chromium.new_context(), complaints := [])
+    try:
+        window.goto(server.start()["link"])
+        window.wait_for_url(f"http://127.0.0.1:{server.port}/")
+        window.get_by_role("button", name="Begin").click()
+        for step in range(1, 31):
+            sync_api.expect(window.locator("#now-title")).to_have_text(
+                f"Step {step} of 30: measure at", timeout=PATIENCE
+            )
+            if step == 15:
+                server.kill()
+                server.start()
+                sync_api.expect(window.locator("#offline")).to_be_hidden(timeout=PATIENCE)
+            xi = rng.normal(size=2).round(2)
+            intensity = 0.1 + (1 / (1e-4 + ((sources - xi) ** 2).sum(1))).sum()
+            window.locator("#other summary").click()
+            window.locator("#xi-0").fill(str(xi[0]))
+            window.locator("#xi-1").fill(str(xi[1]))
+            window.locator("#y-0").fill(f"{np.log(intensity) + 0.5 * rng.normal():.4f}")
+            window.keyboard.press("Enter")
+        sync_api.expect(window.locator("#now-title")).to_have_text("All 30 steps are taken", timeout=PATIENCE)
+        window.get_by_role("button", name="Finish").click()
+        sync_api.expect(window.locator("#now-title")).to_have_text("Finished", timeout=PATIENCE)
+    finally:
+        server.kill()
+    with Session.open(load(run), db=db, experiment="experiment-1") as stored:
+        records = stored.state.records
+        assert len(records) == 30
+        long = Beliefs(stored.task, seed=1, particles=8192).posterior(records).theta.reshape(-1, 2, 2)
+        short = stored.posterior().theta.reshape(-1, 2, 2)
+    for what in (lambda theta: theta.sum(1), lambda theta: theta.prod(1)):
+        assert np.all(np.abs(what(short).mean(0) - what(long).mean(0)) < what(long).std(0) / 3)
+    assert not complaints

@@ -243,7 +243,11 @@ def test_effective_draws_grow_with_the_draws():
     assert ((many > 20) & (many < 2000)).all()
 
 
-@pytest.mark.parametrize("truth", [ImportanceTruth(TASK, 2048), SMCTruth(TASK, 256)], ids=["importance", "smc"])
+@pytest.mark.parametrize(
+    "truth",
+    [ImportanceTruth(TASK, 2048), pytest.param(SMCTruth(TASK, 256), marks=pytest.mark.slow)],
+    ids=["importance", "smc"],
+)
 def test_a_monte_carlo_truth_finds_the_exact_score_faultless_and_a_fault_of_its_size(truth):
     # Two truths of one key would show their own variance as error, and the factor 1.1 without a truth's noise is 0.01.
     fine, faulty = (
@@ -268,6 +272,7 @@ def test_every_likelihood_is_counted():
     assert score_error(TASK, draws(jr.key(1)), TRUTH, POLICY, outer=outer, key=jr.key(0)).nle == outer * 50 * T
 
 
+@pytest.mark.slow
 def test_the_ladder_of_a_tempered_truth_is_counted_as_it_was_climbed():
     truth = SMCTruth(TASK, 64)
     score, outer = truth(jr.key(0)), 32

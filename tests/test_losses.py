@@ -272,6 +272,7 @@ def weighed_terms():
     return terms, params, eqx.combine(params, rest), runs
 
 
+@pytest.mark.slow
 def test_a_score_and_its_weigher_do_not_see_each_other():
     terms, params, _, _ = weighed_terms()
     slopes = jax.jit(jax.jacrev(terms))(params)

@@ -352,6 +352,7 @@ def test_fit_descends_and_tells(capsys):
     assert "step 205/205" in lines[-1]
 
 
+@pytest.mark.slow
 def test_main_runs_and_prints_bounds(capsys):
     argv = ["--score-steps=2", "--policy-steps=1", "--batch=4", "--inner=40", "--outer=16", "--seed=1"]
     with jax.numpy_dtype_promotion("standard"):

@@ -258,6 +258,7 @@ def exact_eig(policy):
     return jax.vmap(one)(jr.split(jr.key(11), 2000)).mean()
 
 
+@pytest.mark.slow
 def test_climbing_raises_the_exact_eig_to_near_its_optimum():
     # From 0.71 nats to 1.23, where 1.28 is the optimum. With the reward's sign turned it is 0.05.
     before = exact_eig(feedback(TASK))

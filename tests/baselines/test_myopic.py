@@ -147,6 +147,7 @@ def experiments():
     return Experiments(task, policies, beliefs, np.asarray(beliefs[-1].ys), np.asarray(beliefs[-1].xis))
 
 
+@pytest.mark.slow
 def test_second_direction_is_orthogonal_to_the_first():
     """An optimum in the interior, which moves with the history."""
     run = experiments()

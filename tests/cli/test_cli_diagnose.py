@@ -82,6 +82,7 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
         | {"score": rates | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}}
         | {"policy_training": rates | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}}
         | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
+        | {"density": {"width": 8, "layers": 1, "steps": 1, "batch": 4}, "iosmc": {"trajectories": 8, "particles": 4}}
     )
     (path / "config.toml").write_text(to_toml(config))
     (path / "record.json").write_text("{}")

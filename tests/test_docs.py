@@ -101,7 +101,11 @@ def test_links_and_pictures_lead_somewhere(page):
 def test_every_picture_is_shown_and_drawn_by_the_docs():
     shown = {pathlib.Path(link).name for page in PAGES for link in links(page.read_text()) if link.endswith(".png")}
     there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
-    drawn = {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")} | {"overview.png", "costs.png"}
+    drawn = (
+        {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")}
+        | {"overview.png", "costs.png"}
+        | {f"compare-{name}.png" for name in ("pendulum", "location-finding")}
+    )
     assert shown == there == drawn
 
 

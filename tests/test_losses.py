@@ -282,6 +282,7 @@ def test_a_score_and_its_weigher_do_not_see_each_other():
     assert optax.tree.norm(slopes["weigher"].weigher) > 0
 
 
+@pytest.mark.slow
 def test_learned_weights_divide_the_squared_residuals_and_are_fitted_to_them():
     terms, params, weighed, runs = weighed_terms()
     target = jax.vmap(lambda run: conditional_score(TASK, run))(runs)

@@ -133,7 +133,12 @@ def _bounds(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]:
         return []
     best = f"the best of {config.policies:,}" if config.policies > 1 else "the only one trained"
     mean = f", mean of {config.repeats:,} repeats" if config.repeats > 1 else ""
-    rows = [_row(f"policy ({config.policy})", f"adaptive designs of the trained policy, {best}{mean}", record)]
+    words = {
+        "random": "designs drawn at random",
+        "static": "designs fixed before the experiment, trained by PCE",
+        "myopic": "at every step the design of largest one-step information gain",
+    }.get(config.method, f"adaptive designs of the trained policy, {best}")
+    rows = [_row(f"policy ({config.policy})", words + mean, record)]
     for name, values in _table(record, "references").items():
         rows.append(_row(str(name), str(values.get("designs", NOTHING)), values))
     return rows

@@ -103,6 +103,7 @@ def test_chooses_the_limits_of_a_box():
     assert 0.2 < np.mean(xis > 0) < 0.8  # both sides are equally good
 
 
+@pytest.mark.slow
 def test_bounds_of_its_designs_are_those_of_the_optimum():
     # The information gain of a trajectory is the same for all here, so the standard error is that of the bounds alone, about
     # 0.04. Designs uniform in the box lose 0.36 nats.

@@ -142,6 +142,7 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
     assert any(line.split()[-1:] == [f"{answer['nle']:,}"] for line in lines)
 
 
+@pytest.mark.slow
 def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path, capsys, scaled):
     del scaled
     inner = ["--truth", "importance", "--inner", "4000"]

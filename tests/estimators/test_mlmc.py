@@ -172,6 +172,7 @@ def test_antithetic_halves_make_the_variance_fall_faster_than_the_probabilities(
 
 
 @pytest.mark.usefixtures("float64")
+@pytest.mark.slow
 def test_the_gradient_of_an_adaptive_policy_is_that_of_the_value():
     # Of fourteen trajectories ten or eleven are at level 0, in one block, and the others in a loop. Weights tell them apart.
     task, size = LinearMarkov(horizon=2), 14

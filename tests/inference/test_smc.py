@@ -106,6 +106,7 @@ def compare_with_prior_draws(task, ys, xis, repeat, assert_mean):
     return posterior
 
 
+@pytest.mark.slow
 def test_a_pendulum_agrees_with_many_draws_of_the_prior(history, repeat, assert_mean):
     # The standard errors are about 1% of the posterior's scale.
     task = TASKS["pendulum"](horizon=10)

@@ -53,6 +53,8 @@ def test_floors_need_no_training(tmp_path, capsys):
     record, path = trained(tmp_path, capsys, "random")
     assert record["nle"] == 0
     assert load(path).policy is not None
+    assert main(["diagnose", str(path)]) == 2
+    assert "without a score" in capsys.readouterr().err
     static, _ = trained(tmp_path, capsys, "static", name="static")
     assert static["policy"] == "static"
     assert static["lower"] > record["lower"]

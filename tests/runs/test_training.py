@@ -106,7 +106,8 @@ def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_eac
     assert max(jax.tree.leaves(shifts)) > 0
 
 
-@pytest.mark.parametrize("method", ["pce", pytest.param("nmc", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["pce", "nmc"])
 def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(finished, command, tmp_path, method):
     path = tmp_path / method
     finish(command(train("--method", method, "--match", finished, "--out", path)))

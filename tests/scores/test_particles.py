@@ -116,6 +116,7 @@ class Amplifier(IID, Gaussian):
         return (1.0,)
 
 
+@pytest.mark.slow
 def test_the_arrays_of_a_task_are_not_trained():
     score = particles(Amplifier(jnp.asarray(2.0)))
     ys, xis = jr.normal(jr.key(0), (2, T, 1))

@@ -327,6 +327,7 @@ def test_a_wrong_size_is_refused_at_construction():
         TransformerScore(LinearMarkov(), Standardiser(one, one, one, one, one), blocks=-1, key=jr.key(0))
 
 
+@pytest.mark.slow
 def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regression():
     # The marginal couples the steps: without attention the same training ends at relative errors of 0.19 and 0.33.
     task, batch, steps, rng = LinearGaussian(horizon=2), 256, 600, np.random.default_rng(0)

@@ -71,6 +71,7 @@ def test_half_of_the_experiments_of_a_score_are_the_policys():
         np.testing.assert_allclose(mixed[part], (alone[part] + policys[part]) / 2, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_limit_far_above_every_length_gives_the_direction_of_the_mean():
     one = policy_loss(STATIC.policy, TASK, BOTH.score, batch=1)
     each = jax.vmap(lambda k: gradient_of(one)(PARAMS.policy, k)[1])(jr.split(jr.key(4), 8))

@@ -219,6 +219,7 @@ def test_a_limit_shortens_the_gradients_of_single_trajectories():
     close(once(limited)(PARAMS.policy, jr.key(4))[1], truth)
 
 
+@pytest.mark.slow
 def test_posterior_and_policy_learn_together_and_pairs_are_separate():
     def make(key):
         return PosteriorAndPolicy(Slope(jnp.asarray(0.0), jnp.asarray(0.0)), static(key))

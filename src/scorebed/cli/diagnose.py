@@ -54,6 +54,7 @@ def diagnose(
     from scorebed import diagnostics
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
+    from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.nle import Ledger
     from scorebed.policies import make_policy
@@ -68,6 +69,13 @@ def diagnose(
     own = own_task(task)
     loaded, bars, ledger = load(run, task=own), Bars(), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
+    if score is None:
+        raise InvalidValueError(
+            f"the run {run}",
+            got=f"one of method {loaded.config.method}, without a score",
+            expected="a run of method score or jointscore",
+            fix=f"bounds of any run: scorebed evaluate {run}",
+        )
     against = _ground_truth(loaded, truth, m, p, ledger, key=named(key, "draws"))
     untrained = make_policy(loaded.config.policy, model, key=named(key, "untrained"))
     designs = RandomDesigns(loaded.sampler)

@@ -96,6 +96,11 @@ def test_variational_methods_leave_what_their_preset_has_no_steps_for(method):
     assert within(config, TASK, 10**7).density.steps <= config.density.steps
 
 
+def test_every_policy_of_iosmc_has_a_stage_of_its_own():
+    stages = groups(configured("iosmc", policies=3, repeats=2))
+    assert stages == [(f"policy-{repeat}-{policy}", 1) for repeat in range(2) for policy in range(3)]
+
+
 def test_what_is_not_trained_spends_nothing():
     for method in ("random", "myopic"):
         assert within(configured(method), TASK, 1).budget == 1

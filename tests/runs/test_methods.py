@@ -64,9 +64,13 @@ def test_floors_need_no_training(tmp_path, capsys):
 def test_iosmc_counts_what_it_spends_and_stops_within_its_budget(tmp_path, capsys):
     sizes = ["iosmc.trajectories=8", "iosmc.particles=8", "policy_training.batch=8", "policy_training.monitor_every=2"]
     arguments = [part for value in sizes for part in ("--set", value)]
-    record, path = trained(tmp_path, capsys, "iosmc", "--policy", "gru", "--budget", "5000", *arguments)
-    assert 0 < record["nle"] <= 5000
-    assert record["nle"] == json.loads((path / "policy-0-0.json").read_text())["nle"]
+    record, path = trained(
+        tmp_path, capsys, "iosmc", "--policy", "gru", "--policies", "2", "--budget", "10000", *arguments
+    )
+    assert 0 < record["nle"] <= 10_000
+    each = [json.loads((path / f"policy-0-{i}.json").read_text())["nle"] for i in range(2)]
+    assert record["nle"] == sum(each)
+    assert max(each) <= 5000
     assert main(["train", "linear-gaussian", "--method", "iosmc", "--policy", "dad", *SMALL]) == 2
 
 

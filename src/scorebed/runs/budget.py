@@ -69,12 +69,17 @@ def iosmc_bill(config: RunConfig, task: Task, iterations: int) -> IOSMC2:
     return IOSMC2(T=task.horizon, K=iterations, N=sizes.trajectories, M=sizes.particles, R=sizes.moves, S=1)
 
 
+def parts(config: RunConfig) -> int:
+    """Into how many stages the policies of a repeat are shared out: one for each score; IO-SMC² trains one policy at a time."""
+    if config.method in UPFRONT:
+        return UPFRONT[config.method].count(config)
+    return config.policies if config.method == "iosmc" else 1
+
+
 def groups(config: RunConfig) -> list[tuple[str, int]]:
     """The stages in which policies are trained, and how many in each: P shared out among the scores, in every repeat."""
-    # IO-SMC² trains one policy at a time.
-    alone = config.policies if config.method == "iosmc" else 1
-    parts = UPFRONT[config.method].count(config) if config.method in UPFRONT else alone
-    counts = [config.policies // parts + (s < config.policies % parts) for s in range(parts)]
+    shares = parts(config)
+    counts = [config.policies // shares + (s < config.policies % shares) for s in range(shares)]
     return [(f"policy-{r}-{s}", count) for r in range(config.repeats) for s, count in enumerate(counts)]
 
 

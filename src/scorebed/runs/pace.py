@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from scorebed.errors import InvalidValueError
-from scorebed.runs.budget import groups
+from scorebed.runs.budget import groups, parts
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
@@ -74,7 +74,7 @@ def _timed(config: RunConfig, task: OwnTask | None) -> tuple[Pace | None, Pace]:
         Path(parent) / "timed", dataclasses.replace(config, repeats=1, **short)
     ) as folder:  # fmt: skip
         trial = Execution(folder, progress=Progress(), task=task)
-        trial.choose(0, [trial.upfront(0)] if learned else [None] * len(groups(folder.config())))
+        trial.choose(0, [trial.upfront(0)] if learned else [None] * parts(folder.config()))
         seconds: dict[str, list[float]] = {}
         for record in folder.read_metrics():
             seconds.setdefault(str(record["stage"]), []).append(float(record["seconds"]))  # type: ignore[arg-type]

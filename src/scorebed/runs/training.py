@@ -29,7 +29,7 @@ from scorebed.runs.artifacts import (
     load_policy,
     untrained_policy,
 )
-from scorebed.runs.budget import group_cost, groups, upfront_cost
+from scorebed.runs.budget import group_cost, groups, parts, upfront_cost
 from scorebed.runs.config import PolicyConfig, RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Progress, block_size
@@ -67,8 +67,8 @@ class Execution:
     def run(self) -> dict[str, Any]:
         """Carry out whatever is left to do; write and give the record."""
         self.folder.write_env()
-        two_stages = UPFRONT.get(self.config.method)
-        learned = [self.upfront(index) for index in range(two_stages.count(self.config))] if two_stages else [None]
+        two_stages = self.config.method in UPFRONT
+        learned = [self.upfront(index) if two_stages else None for index in range(parts(self.config))]
         chosen = [self.choose(repeat, learned) for repeat in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         record = self.record(bounds, self.references(learned[0]) if self.config.evaluation.references else {})

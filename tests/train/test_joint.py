@@ -15,8 +15,8 @@ from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.train.fit import gradient_of
-from scorebed.train.joint import Pair, joint_gradient, joint_optimiser, pairs, train_jointly
-from scorebed.train.policy import policy_gradient, policy_loss, shortened_gradient
+from scorebed.train.joint import Pair, joint_gradient, joint_optimiser, pairs
+from scorebed.train.policy import fit_batch, policy_gradient, policy_loss, shortened_gradient
 from scorebed.train.score import Weights, matching_terms, score_loss
 
 TASK = LinearGaussian()
@@ -112,8 +112,8 @@ def test_a_trajectory_without_a_gradient_does_no_harm():
 @pytest.mark.slow
 def test_both_learn_and_pairs_are_separate():
     both = pairs(Scaled(jnp.asarray(0.5)), eqx.filter_vmap(static)(jr.split(jr.key(7), 2)))
-    trained = train_jointly(
-        TASK, both, SAMPLER, steps=60, batch=Pair(64, 16), weights=WEIGHTS, block=20,
+    trained = fit_batch(
+        lambda rest: joint_gradient(rest, TASK, SAMPLER, WEIGHTS, batch=Pair(64, 16)), both, steps=60, block=20,
         optimiser=joint_optimiser(optax.adam(0.03), optax.adam(0.02)), key=jr.key(8),
     )  # fmt: skip
     np.testing.assert_allclose(trained.score.size, 1, atol=0.1)

@@ -20,7 +20,8 @@ from scorebed.rollout import Noise, draw_noise, rollout, simulate
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.train.fit import NonFiniteError, fit, gradient_of, start
+from scorebed.train.fit import NonFiniteError, fit, fit_one, gradient_of, start
+from scorebed.train.policy import fit_batch
 from scorebed.train.variational import (
     PosteriorAndPolicy,
     joint_posterior_loss,
@@ -29,10 +30,6 @@ from scorebed.train.variational import (
     policy_gradient,
     policy_loss,
     posterior_loss,
-    train_marginal,
-    train_policies,
-    train_posterior,
-    train_posterior_and_policy,
 )
 from scorebed.variational.marginal import ConditionalFlow, FlowSizes, JointFlow, MarginalDensity, flow_coordinates
 from scorebed.variational.posterior import MixturePosterior, PosteriorDensity
@@ -67,8 +64,9 @@ def untrained(kind):
 def test_a_trained_marginal_is_a_little_above_the_eig(kind):
     # For either kind the mean over the sampler's designs is a divergence of densities that integrate to one: it cannot be below.
     flow, losses = untrained(kind), []
-    trained = train_marginal(
-        ONE, flow, steps=150, batch=64, optimiser=optax.adam(optax.cosine_decay_schedule(3e-2, 150)), block=50,
+    trained = fit_one(
+        lambda rest: marginal_loss(rest, ONE, batch=64), flow, steps=150,
+        optimiser=optax.adam(optax.cosine_decay_schedule(3e-2, 150)), block=50,
         on_step=lambda info: losses.append(info.terms["nll"].mean()), key=jr.key(2),
     )  # fmt: skip
     assert losses[-1] < losses[0]
@@ -87,8 +85,9 @@ def test_a_trained_posterior_is_a_little_below_the_eig():
         )  # fmt: skip
 
     posterior = once(make)(jr.key(0))
-    trained = train_posterior(
-        ONE, posterior, SAMPLER, steps=300, batch=64, optimiser=optax.adam(optax.cosine_decay_schedule(1e-2, 300)), block=300,
+    trained = fit_one(
+        lambda rest: posterior_loss(rest, ONE, SAMPLER, batch=64), posterior, steps=300,
+        optimiser=optax.adam(optax.cosine_decay_schedule(1e-2, 300)), block=300,
         key=jr.key(2),
     )  # fmt: skip
     gap = gap_of(posterior_surrogate, ONE, trained)
@@ -202,9 +201,10 @@ def test_with_exact_densities_the_two_bounds_are_one():
 def test_policies_reach_the_optimum_on_either_bound(density):
     # The edge of the box is best at every step, with either sign: |ξ| > 0.98 of the bound gives 99% of the EIG.
     policies = eqx.filter_vmap(static)(jr.split(jr.key(0), 2))
-    trained = train_policies(
-        TASK, density, policies, steps=150, batch=32, optimiser=optax.adam(0.05), block=150, key=jr.key(1)
-    )
+    trained = fit_batch(
+        lambda rest: policy_gradient(rest, TASK, density, batch=32),
+        policies, steps=150, optimiser=optax.adam(0.05), block=150, key=jr.key(1),
+    )  # fmt: skip
     assert (eigs(policies) < 0.9 * TASK.optimal_eig()).all()
     assert (eigs(trained) > 0.99 * TASK.optimal_eig()).all(), eigs(trained)
 
@@ -226,8 +226,9 @@ def test_posterior_and_policy_learn_together_and_pairs_are_separate():
 
     both = eqx.filter_vmap(make)(jr.split(jr.key(7), 2))
     bounds = []
-    trained = train_posterior_and_policy(
-        TASK, both, steps=150, batch=64, optimiser=joint_posterior_optimiser(optax.adam(0.03), optax.adam(0.02)),
+    trained = fit_batch(
+        lambda rest: gradient_of(joint_posterior_loss(rest, TASK, batch=64)), both, steps=150,
+        optimiser=joint_posterior_optimiser(optax.adam(0.03), optax.adam(0.02)),
         block=50, on_step=lambda info: bounds.append(-info.terms["lower bound"].mean(0)), key=jr.key(8),
     )  # fmt: skip
     assert trained.posterior.slope[0] != trained.posterior.slope[1]

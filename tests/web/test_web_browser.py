@@ -120,13 +120,13 @@ def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server
     first = me.locator("#now .big").inner_text()
 
     # The field has the focus: type, and nothing bad gets in.
-    assert me.evaluate("document.activeElement.id") == "y-0"
+    expect(me.locator("#y-0")).to_be_focused()
     for bad in ("", "nan", "inf", "1e999", "1,5", "1 2", "abc"):
         me.locator("#y-0").fill(bad)
         me.keyboard.press("Enter")
         expect(me.locator("#entry-error")).to_contain_text("got")
         expect(me.locator("#y-0")).to_have_attribute("aria-invalid", "true")
-        assert me.evaluate("document.activeElement.id") == "y-0"
+        expect(me.locator("#y-0")).to_be_focused()
     expect(me.locator("#history")).to_contain_text("No step yet")
 
     # A double click stores one step, and a witness sees it without doing anything.
@@ -140,7 +140,7 @@ def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server
     expect(me.locator("#said")).to_contain_text("Stored: step 1. Step 2 of 3")
     expect(witness.locator("#now-title")).to_have_text("Step 2 of 3: measure at")
     expect(witness.locator("#history tbody tr")).to_have_count(1)
-    assert me.evaluate("document.activeElement.id") == "y-0"
+    expect(me.locator("#y-0")).to_be_focused()
 
     # Undo shows the first design again; then it is entered at another design.
     me.get_by_role("button", name="Undo step 1").click()

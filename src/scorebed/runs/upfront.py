@@ -23,8 +23,9 @@ from scorebed.samplers.base import DesignSampler
 from scorebed.scores.standardise import standardiser
 from scorebed.scores.weighed import Weighed, Weigher
 from scorebed.tasks.base import Task
+from scorebed.train.fit import Loss, fit_one
 from scorebed.train.score import Weights, automatic_weights, score_optimiser, train_score
-from scorebed.train.variational import train_marginal, train_posterior
+from scorebed.train.variational import marginal_loss, posterior_loss
 
 
 class Stage1(NamedTuple):
@@ -50,26 +51,26 @@ def stage_1(config: RunConfig, task: Task, sampler: DesignSampler, *, key: PRNGK
     stem = UPFRONT[config.method].stem
     if stem == "score":
         return _score(config.score, task, sampler, key=key)
-    optimiser = density_optimiser(config.density, config.density.steps)
-    sizes: dict[str, Any] = {"steps": config.density.steps, "batch": config.density.batch, "decay": config.density.ema}
+    density = config.density
     if stem == "marginal":
-        flow = fresh_marginal(config.density, task, sampler, key=key)
+        fresh: Any = fresh_marginal(density, task, sampler, key=key)
+    else:
+        fresh = fresh_posterior(density, task, sampler, key=key)
+    optimiser = density_optimiser(density, density.steps)
 
-        def train(**how: Any) -> Any:
-            return train_marginal(task, flow, optimiser=optimiser, **sizes, **how)
+    def loss_for(static: PyTree) -> Loss:
+        if stem == "marginal":
+            return marginal_loss(static, task, batch=density.batch)
+        return posterior_loss(static, task, sampler, batch=density.batch)
 
-        return Stage1(flow, optimiser, config.density.steps, train)
-    posterior = fresh_posterior(config.density, task, sampler, key=key)
-    return Stage1(
-        posterior,
-        optimiser,
-        config.density.steps,
-        lambda **how: train_posterior(task, posterior, sampler, optimiser=optimiser, **sizes, **how),
-    )
+    def train(**how: Any) -> Any:
+        return fit_one(loss_for, fresh, steps=density.steps, optimiser=optimiser, decay=density.ema, **how)
+
+    return Stage1(fresh, optimiser, density.steps, train)
 
 
 def density_optimiser(config: DensityConfig, steps: int) -> optax.GradientTransformation:
-    """Adam with warm-up, cosine decay and clipping, for a density that is trained for so many steps."""
+    """The paper's for every density, and clipping: Adam, warm-up, cosine decay over so many steps."""
     return score_optimiser(
         steps=steps,
         learning_rate=config.learning_rate,

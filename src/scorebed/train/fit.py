@@ -155,6 +155,26 @@ def fit(
     return state
 
 
+def fit_one(
+    loss_for: Callable[[PyTree], Loss],
+    module: Any,
+    *,
+    steps: int,
+    optimiser: optax.GradientTransformation,
+    decay: float = 0.0,
+    block: int = 100,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    state: FitState | None = None,
+    key: PRNGKeyArray,
+) -> Any:
+    """A module after training: `loss_for` gets what of it is not trained; `state` goes on from an earlier one."""
+    params, static = eqx.partition(module, eqx.is_inexact_array)
+    state = state or start(params, optimiser)
+    gradient = gradient_of(loss_for(static))
+    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=key)
+    return eqx.combine(state.average, static)
+
+
 def _refuse_non_finite(
     terms: dict[str, Float[np.ndarray, "steps ..."]],
     skipped: Int[np.ndarray, "steps ..."],

@@ -5,7 +5,6 @@ score matching allows it, since a policy sees θ only through the data. The pric
 marked as specialised where it is saved, and every policy pays for its own.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,14 +13,13 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import PRNGKeyArray
 
-from scorebed.estimators.score import check_additive_noise
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
-from scorebed.train.fit import FitState, Gradient, StepInfo, Terms, gradient_of
-from scorebed.train.policy import fit_batch, group_size, policy_gradient
+from scorebed.train.fit import Gradient, Terms, gradient_of
+from scorebed.train.policy import group_size, policy_gradient
 from scorebed.train.score import Weights, score_loss
 
 
@@ -61,31 +59,3 @@ def joint_gradient(
         return terms_score | terms_policy, Pair(of_score, of_policy)
 
     return gradient
-
-
-def train_jointly(
-    task: Task,
-    both: Pair,
-    sampler: DesignSampler,
-    *,
-    steps: int,
-    batch: Pair,
-    optimiser: optax.GradientTransformation,
-    weights: Weights,
-    decay: float = 0.0,
-    limit: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    key: PRNGKeyArray,
-) -> Pair:
-    """A batch of scores and policies (`pairs`), each pair trained on its own and all at once.
-
-    A step costs batch.score + batch.policy trajectories of T NLE a pair, and those of the score on each.
-    """
-    check_additive_noise(task, key=named(key, "check"))
-    trained: Pair = fit_batch(
-        lambda static: joint_gradient(static, task, sampler, weights, batch=batch, limit=limit),
-        both, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
-    )  # fmt: skip
-    return trained

@@ -26,7 +26,7 @@ from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import standardiser
 from scorebed.scores.weighed import Weighed
 from scorebed.tasks.base import IID, Markov, Task
-from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit, gradient_of, start
+from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit_one
 
 PILOT = 1024
 
@@ -162,18 +162,9 @@ def train_score(
     sampler = sampler or paper_sampler(task)
     score = score or default_score(task, sampler, key=named(key, "score"))
     weights = weights or automatic_weights(task, sampler, key=named(key, "weights"))
-    params, static = eqx.partition(score, eqx.is_inexact_array)
-    optimiser = optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0)
-    loss = score_loss(static, task, sampler, weights, batch=batch, penalty=penalty)
-    state = state or start(params, optimiser)
-    state = fit(
-        gradient_of(loss),
-        state,
-        optimiser,
-        steps=steps,
-        block=block,
-        decay=decay,
-        on_step=on_step,
-        key=named(key, "steps"),
-    )
-    return eqx.combine(state.average, static)
+    trained: Score = fit_one(
+        lambda static: score_loss(static, task, sampler, weights, batch=batch, penalty=penalty),
+        score, steps=steps, decay=decay, block=block, on_step=on_step, state=state, key=named(key, "steps"),
+        optimiser=optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0),
+    )  # fmt: skip
+    return trained

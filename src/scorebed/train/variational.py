@@ -5,7 +5,6 @@ VarPost        raise E log q(z | y, ξ) on designs of a sampler,        then pol
 JointVarPost   raise the lower bound of a policy's own experiments in both, posterior and policy, at once
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -15,7 +14,6 @@ import jax.random as jr
 import optax
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
-from scorebed.estimators.score import check_additive_noise
 from scorebed.estimators.variational import marginal_surrogate, posterior_surrogate
 from scorebed.keys import named
 from scorebed.policies.base import Policy
@@ -23,16 +21,10 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import draw_noise, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
-from scorebed.train.fit import FitState, Gradient, Loss, StepInfo, Terms, fit, gradient_of, start
-from scorebed.train.policy import fit_batch, policy_optimiser, shortened_gradient
-from scorebed.train.score import score_optimiser
+from scorebed.train.fit import Gradient, Loss, Terms, gradient_of
+from scorebed.train.policy import shortened_gradient
 from scorebed.variational.marginal import MarginalDensity
 from scorebed.variational.posterior import PosteriorDensity
-
-
-def density_optimiser(*, steps: int, learning_rate: float = 1e-3, clip: float = 10.0) -> optax.GradientTransformation:
-    """The paper's for every density: Adam, warm-up over a thousandth of the steps, cosine decay to 10⁻⁶. Clipping is ours."""
-    return score_optimiser(steps=steps, learning_rate=learning_rate, floor_rate=1e-6, clip=clip)
 
 
 def marginal_loss(static: PyTree, task: Task, *, batch: int) -> Loss:
@@ -110,12 +102,6 @@ def joint_posterior_optimiser(
     return optax.partition({"posterior": posterior, "policy": policy}, PosteriorAndPolicy("posterior", "policy"))
 
 
-def paper_joint_optimiser(*, steps: int) -> optax.GradientTransformation:
-    """The paper's for JointVarPost: the posterior as in VarPost, the policy from 10⁻⁵ by a cosine to 5·10⁻⁶."""
-    of_policy = policy_optimiser(optax.cosine_decay_schedule(1e-5, steps, 0.5))
-    return joint_posterior_optimiser(density_optimiser(steps=steps), of_policy)
-
-
 def joint_posterior_loss(static: PosteriorAndPolicy, task: Task, *, batch: int) -> Loss:
     """JointVarPost: minus the lower bound on `batch` rollouts, to be lowered in posterior and policy. batch·T NLE a step.
 
@@ -127,99 +113,6 @@ def joint_posterior_loss(static: PosteriorAndPolicy, task: Task, *, batch: int) 
         return {"lower bound": -_lower_bound(task, both.posterior, both.policy, batch=batch, key=key)}
 
     return loss
-
-
-def train_marginal(
-    task: Task,
-    density: MarginalDensity,
-    *,
-    steps: int,
-    batch: int = 1024,
-    optimiser: optax.GradientTransformation | None = None,
-    decay: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    key: PRNGKeyArray,
-) -> MarginalDensity:
-    """The marginal after `steps` steps; `state` goes on from an earlier one. Without an optimiser: `density_optimiser`."""
-    params, static = eqx.partition(density, eqx.is_inexact_array)
-    optimiser = optimiser or density_optimiser(steps=steps)
-    gradient, state = gradient_of(marginal_loss(static, task, batch=batch)), state or start(params, optimiser)
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=key)
-    return eqx.combine(state.average, static)
-
-
-def train_posterior(
-    task: Task,
-    density: PosteriorDensity,
-    sampler: DesignSampler,
-    *,
-    steps: int,
-    batch: int = 1024,
-    optimiser: optax.GradientTransformation | None = None,
-    decay: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    key: PRNGKeyArray,
-) -> PosteriorDensity:
-    """The posterior after `steps` steps; `state` goes on from an earlier one. Without an optimiser: `density_optimiser`."""
-    params, static = eqx.partition(density, eqx.is_inexact_array)
-    optimiser = optimiser or density_optimiser(steps=steps)
-    gradient, state = gradient_of(posterior_loss(static, task, sampler, batch=batch)), state or start(params, optimiser)
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=key)
-    return eqx.combine(state.average, static)
-
-
-def train_policies(
-    task: Task,
-    density: MarginalDensity | PosteriorDensity,
-    policies: Policy,
-    *,
-    steps: int,
-    batch: int = 1024,
-    optimiser: optax.GradientTransformation,
-    decay: float = 0.0,
-    limit: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    key: PRNGKeyArray,
-) -> Policy:
-    """Stage 2 with a fixed density: a batch of policies of one architecture, trained at once."""
-    if isinstance(density, MarginalDensity):
-        check_additive_noise(task, key=named(key, "check"))
-    trained: Policy = fit_batch(
-        lambda static: policy_gradient(static, task, density, batch=batch, limit=limit),
-        policies, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
-    )  # fmt: skip
-    return trained
-
-
-def train_posterior_and_policy(
-    task: Task,
-    both: PosteriorAndPolicy,
-    *,
-    steps: int,
-    batch: int = 1024,
-    optimiser: optax.GradientTransformation | None = None,
-    decay: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    key: PRNGKeyArray,
-) -> PosteriorAndPolicy:
-    """JointVarPost: a batch of posteriors and policies (`eqx.filter_vmap` over keys), each pair on its own and all at once.
-
-    batch·T NLE a step and pair. Without an optimiser: `paper_joint_optimiser`.
-    """
-    optimiser = optimiser or paper_joint_optimiser(steps=steps)
-    trained: PosteriorAndPolicy = fit_batch(
-        lambda static: gradient_of(joint_posterior_loss(static, task, batch=batch)),
-        both, steps=steps, optimiser=optimiser, decay=decay, block=block, on_step=on_step, state=state, key=key,
-    )  # fmt: skip
-    return trained
 
 
 def _upper_bound(task: Task, density: MarginalDensity, policy: Policy, *, batch: int, key: PRNGKeyArray) -> Scalar:

@@ -33,6 +33,7 @@ types: setup
 bench: setup
 	$(BIN)/python benchmarks/likelihood_kernels.py
 	$(BIN)/python benchmarks/costs.py
+	$(BIN)/python benchmarks/live.py
 
 docs: setup
 	$(BIN)/python docs/render.py

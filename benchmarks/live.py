@@ -1,20 +1,32 @@
-"""How fast a live experiment is: next design, posterior, surprise, and durable observations with sixteen clients.
+"""How fast a live experiment is: next design, posterior, surprise, durable observations with sixteen clients; the same by HTTP.
 
 Location finding (thirty steps, two sources) with a fresh policy of the paper's size, since training changes no time. Latencies
 are of a warm session, each design after a new outcome and with its own write to the disk. Clients are threads with an experiment
 each in one file: with a shared connection, as behind a web page, or with a connection each, as processes would have.
 
-    python benchmarks/live.py            about half a minute
+By HTTP the server is `scorebed serve` in a process of its own on the same two cores as its clients. A request to observe is
+answered with the next design, and both are on the disk by then. Watchers do what the page does: they ask every second whether
+something happened, and then fetch what changed; the delay is from the answer to who entered it until they have it. Half a second
+of it is their period.
+
+    python benchmarks/live.py            about a minute
     python benchmarks/live.py --quick    does it run?
 """
 
 import argparse
+import contextlib
+import http.client
+import json
 import pathlib
 import random
+import subprocess
+import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+import urllib.parse
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import scorebed  # before JAX, so that the memory allocator is set
 import equinox as eqx
@@ -31,7 +43,7 @@ from scorebed.session.engine import Session
 from scorebed.session.store import Store
 from scorebed.tasks import make_task
 
-CLIENTS = 16
+CLIENTS, WATCHERS, PERIOD = 16, 8, 1.0
 TASK = "location-finding"
 
 
@@ -110,6 +122,134 @@ def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> Non
     store.close()
 
 
+# ---- by HTTP
+
+
+class Client:
+    """One connection that is kept open, as an instrument's would be."""
+
+    def __init__(self, server: dict[str, str]):
+        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(server["link"]).netloc, timeout=60)
+        self._headers = {"Authorization": f"Bearer {server['token']}", "Content-Type": "application/json"}
+
+    def ask(self, path: str, body: Any = None) -> Any:
+        """JSON, or text for a page; an error for any status but 200 and 201."""
+        data = None if body is None else json.dumps(body)
+        self._connection.request("GET" if body is None else "POST", path, data, self._headers)
+        answer = self._connection.getresponse()
+        text = answer.read()
+        if answer.status not in (200, 201):
+            raise RuntimeError(f"{answer.status}: {text[:200]!r}")
+        return json.loads(text) if "json" in answer.headers["Content-Type"] else text
+
+    def begin(self) -> tuple[str, Any]:
+        """The address of a new experiment, and its first design."""
+        answer = self.ask("/api/experiments", {})
+        return f"/api/experiments/{answer['experiment']}", answer["next"]
+
+
+@contextlib.contextmanager
+def served(run: Run, db: pathlib.Path) -> Iterator[dict[str, str]]:
+    """`scorebed serve`, warm."""
+    command = [sys.executable, "-c", "from scorebed.cli import main; main()", "serve", str(run.path), "--db", str(db)]
+    process = subprocess.Popen([*command, "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    try:
+        text = ""
+        while not text.rstrip().endswith("}"):
+            text += process.stdout.readline()
+        server = json.loads(text)
+        client = Client(server)
+        path, _ = client.begin()
+        client.ask(f"{path}/summary")  # waits until all is compiled
+        client.ask(f"{path}/observe", {"y": 0.1})
+        yield server
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def http_latencies(server: dict[str, str], experiments: int) -> None:
+    client, dice = Client(server), random.Random(0)
+    times = []
+    for _ in range(experiments):
+        path, coming = client.begin()
+        while coming is not None:
+            body = {"y": dice.gauss(0, 1), "proposal": coming["id"], "token": f"{coming['step']}"}
+            begun = time.perf_counter()
+            coming = client.ask(f"{path}/observe", body)["next"]
+            times.append(1000 * (time.perf_counter() - begun))
+    tell("POST /observe, next design", times)
+
+
+def http_load(server: dict[str, str], rounds: int) -> None:
+    gate, errors, times = threading.Barrier(CLIENTS + 1), [], []
+
+    def work() -> None:
+        client = Client(server)
+        path, coming = client.begin()
+        gate.wait()
+        try:
+            for step in range(1, rounds + 1):
+                begun = time.perf_counter()
+                body = {"y": 0.1 * step, "proposal": coming["id"], "token": f"{step}"}
+                coming = client.ask(f"{path}/observe", body)["next"]
+                times.append(1000 * (time.perf_counter() - begun))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    gate.wait()
+    begun = time.perf_counter()
+    for thread in threads:
+        thread.join()
+    seconds = time.perf_counter() - begun
+    print(
+        f"{CLIENTS} clients by HTTP {len(times) / seconds:19.0f} observations/s, as many proposals, {len(errors)} errors"
+    )
+    tell("one of them, POST /observe", times)
+
+
+def http_watchers(server: dict[str, str], events: int) -> None:
+    """Who watches sees an event after half a period and one answer, whatever the others do."""
+    client, dice = Client(server), random.Random(1)
+    path, coming = client.begin()
+    number = path.rsplit("/", 1)[1]
+    entered: dict[int, float] = {}
+    delays: list[float] = []
+    over = threading.Event()
+
+    def watch(phase: float) -> None:
+        mine = Client(server)
+        seen = mine.ask(f"{path}/version")["sequence"]
+        time.sleep(phase)
+        while not over.is_set():
+            sequence = mine.ask(f"{path}/version")["sequence"]
+            if sequence > seen:
+                mine.ask(f"/experiments/{number}/now")
+                now = time.perf_counter()
+                delays.extend(1000 * (now - at) for event, at in list(entered.items()) if seen < event <= sequence)
+                seen = sequence
+            time.sleep(PERIOD)
+
+    watchers = [threading.Thread(target=watch, args=(PERIOD * i / WATCHERS,)) for i in range(WATCHERS)]
+    for watcher in watchers:
+        watcher.start()
+    time.sleep(2 * PERIOD)
+    for _ in range(events):
+        answer = client.ask(f"{path}/observe", {"y": dice.gauss(0, 1), "proposal": coming["id"]})
+        entered[answer["sequence"]] = time.perf_counter()
+        coming = answer["next"]
+        time.sleep(dice.uniform(0.5, 1.5) * PERIOD)
+    time.sleep(2 * PERIOD)
+    over.set()
+    for watcher in watchers:
+        watcher.join()
+    tell(f"{WATCHERS} watchers see an event", delays)
+    print(f"{len(delays)} of {events * WATCHERS} events were seen")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true")
@@ -119,10 +259,14 @@ def main() -> None:
         path = pathlib.Path(folder)
         run = fresh_run(path / "run")
         store = Store(path / "latency.sqlite")
-        latencies(run, store, 1 if quick else 8)
+        latencies(run, store, 1 if quick else 6)
         store.close()
         for shared in (True, False):
             load_test(run, path / f"load-{shared}.sqlite", rounds=3 if quick else 30, shared=shared)
+        with served(run, path / "http.sqlite") as server:
+            http_latencies(server, 1 if quick else 10)
+            http_load(server, rounds=3 if quick else 30)
+            http_watchers(server, 3 if quick else 20)
 
 
 if __name__ == "__main__":

@@ -55,7 +55,14 @@ def anchors(text: str) -> set[str]:
 # ---- examples
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page.read_text(), "python")], ids=name_of)
+WITH_EXAMPLES = [page for page in PAGES if blocks(page.read_text(), "python")]
+# Tutorials train, if only for a few steps.
+EXAMPLES = [
+    pytest.param(page, marks=pytest.mark.slow if page.parent.name == "tutorials" else ()) for page in WITH_EXAMPLES
+]
+
+
+@pytest.mark.parametrize("page", EXAMPLES, ids=[name_of(page) for page in WITH_EXAMPLES])
 def test_examples_run_in_the_order_of_the_page(page, monkeypatch, tmp_path):
     module = types.ModuleType(f"example_{page.stem.lower()}")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look for a class's own module

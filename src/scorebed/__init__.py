@@ -14,8 +14,10 @@ if TYPE_CHECKING:
     from scorebed.bounds import eig_bounds as eig_bounds
     from scorebed.check import check_task as check_task
     from scorebed.draw import draw_experiments as draw_experiments
+    from scorebed.inference.after import continue_after as continue_after
     from scorebed.policies import POLICIES as POLICIES
     from scorebed.policies import make_policy as make_policy
+    from scorebed.policies import register_policy as register_policy
     from scorebed.rollout import Trajectory as Trajectory
     from scorebed.rollout import log_likelihood as log_likelihood
     from scorebed.rollout import log_likelihoods as log_likelihoods
@@ -45,6 +47,7 @@ _HOME = {
     "Trajectory": "rollout",
     "best_policy": "train.policy",
     "check_task": "check",
+    "continue_after": "inference.after",
     "draw_experiments": "draw",
     "eig_bounds": "bounds",
     "load": "runs.load",
@@ -55,6 +58,7 @@ _HOME = {
     "make_task": "tasks",
     "observe": "rollout",
     "paper_sampler": "samplers.paper",
+    "register_policy": "policies",
     "simulate": "rollout",
     "train_policies": "train.policy",
     "train_score": "train.score",

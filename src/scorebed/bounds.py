@@ -4,6 +4,8 @@
 
 Contrastive parameters are shared by the trajectories of a group and by no two groups; the standard error is taken over groups,
 so that it is right in spite of the sharing. Memory is one chunk of parameters by one group of trajectories, whatever N and M are.
+
+Where only some parameters are of interest the first term is an average over the others (`bounds_nuisance.py`).
 """
 
 import math
@@ -16,11 +18,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scorebed.bounds_nuisance import first_terms
 from scorebed.errors import require
 from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.rollout import log_likelihood, log_likelihoods, simulate
+from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import check_interest, has_nuisance
 
 CHUNK = 4096
 GROUPS = 16  # at least: fewer would leave the standard error itself uncertain by more than a fifth
@@ -33,7 +37,8 @@ class Bounds(eqx.Module):
     """A lower and an upper bound in nats, with standard errors over groups that share no contrastive draws.
 
     `ceiling` is the largest value that the lower bound can take with `inner` draws: log(M+1) if they are from the prior, and
-    above it by what a better proposal knows (`bounds_importance.py`).
+    above it by what a better proposal knows (`bounds_importance.py`). Where the model has no density (`train/posterior_bound.py`)
+    there are no such draws, no ceiling and no upper bound, which is then NaN.
     """
 
     lower: float
@@ -47,6 +52,8 @@ class Bounds(eqx.Module):
     nle: int
 
     def __str__(self) -> str:
+        if math.isnan(self.upper) and self.inner == 0:
+            return f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG nats; there is no upper bound without a density"
         text = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG ≤ {self.upper:.3f} ± {self.upper_se:.3f} nats"
         if self.saturated > 0.05:
             name = "log(M+1) = " if self.ceiling == math.log(self.inner + 1) else "of "
@@ -66,7 +73,7 @@ def eig_bounds(
     on_group: Callable[[int, int], None] = lambda *_: None,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """sPCE and sNMC with `outer` trajectories and `inner` contrastive parameters each. outer·(inner + 1)·T NLE.
+    """sPCE and sNMC with `outer` trajectories and `inner` contrastive parameters each. `bounds_nle` says what they cost.
 
     `saturated` is the share of trajectories whose own parameter makes up more than half of the contrastive sum: there the lower
     bound says little but log(M+1).
@@ -74,6 +81,7 @@ def eig_bounds(
     require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
             expected="at least two outer and one inner sample", fix="the paper uses 2048 and 1000000.")  # fmt: skip
     groups = min(max(GROUPS, -(-outer // LARGEST_GROUP)), outer)
+    check_interest(task, key=named(key, "interest"))
     ceiling = math.log(inner + 1)
     sizes = [outer // groups + (g < outer % groups) for g in range(groups)]
     lowers, uppers = [], []
@@ -85,9 +93,13 @@ def eig_bounds(
     saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
     lower, lower_se = _mean_over_groups(lowers)
     upper, upper_se = _mean_over_groups(uppers)
-    nle = outer * (inner + 1) * task.horizon
     lower = min(lower, ceiling)  # rounding may have carried it past
-    return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
+    return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, bounds_nle(task, outer, inner))
+
+
+def bounds_nle(task: Task, outer: int, inner: int) -> int:
+    """outer·(inner + 1)·T; with nuisance parameters `inner` more for every trajectory's first term."""
+    return outer * (inner * (2 if has_nuisance(task) else 1) + 1) * task.horizon
 
 
 def _mean_over_groups(groups: list[np.ndarray]) -> tuple[float, float]:
@@ -105,10 +117,18 @@ def _group_bounds(
     task: Task, policy: Policy, size: int, inner: int, key: PRNGKeyArray
 ) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
     """Both bounds of every trajectory of a group."""
-    runs = jax.vmap(lambda k: simulate(task, policy, key=k))(jr.split(named(key, "outer"), size))
+    keys = jr.split(named(key, "outer"), size)
+    z = jax.vmap(lambda k: jr.normal(named(k, "theta"), (task.prior.dim,)))(keys)
+    runs = jax.vmap(
+        lambda z, k: rollout(task, policy, task.prior.from_latent(z), draw_noise(task, policy, key=named(k, "noise")))
+    )(z, keys)
     own = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
     total = contrastive_sum(task, runs.ys, runs.xis, inner, key=named(key, "inner"))
-    return _from_sums(own, total, inner)
+    lower, upper = _from_sums(own, total, inner)
+    if has_nuisance(task):
+        first = first_terms(task, z, own, runs.ys, runs.xis, inner, key=named(key, "nuisance"))
+        return lower + (first.lower - own), upper + (first.upper - own)
+    return lower, upper
 
 
 def _from_sums(

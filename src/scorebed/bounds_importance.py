@@ -57,6 +57,7 @@ from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import refuse_nuisance
 from scorebed.tasks.location import LocationFinding
 from scorebed.variational.posterior import canonical
 
@@ -115,6 +116,7 @@ def importance_bounds(
     """
     require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
             expected="at least two outer and one inner sample", fix=f"{OUTER} and {INNER} are usual.")  # fmt: skip
+    refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
     propose = propose or fitted_posterior
     size = min(GROUP, outer)
     groups = -(-outer // size)

@@ -27,7 +27,7 @@ from scorebed.errors import require
 from scorebed.inference.importance import importance_moments
 from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.policies.static import Static
+from scorebed.policies.constrained import is_static
 from scorebed.rollout import Noise, Trajectory, draw_noise, log_likelihood, log_likelihoods, observe, rollout, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score, ScoreValue
@@ -167,7 +167,7 @@ def _gradient_group(
     likelihood = jnp.full_like(own, 0.0 if task.additive_noise else 1 / size)
 
     def gradient(value: ScoreValue, likelihood: Array) -> Array:
-        fisher = 0.0 if isinstance(policy, Static) else 1 / size
+        fisher = 0.0 if is_static(policy) else 1 / size
         return _flat(pull_back((-value.y / size, -fisher * value.xi, likelihood))[0])
 
     mu, passes = evaluate(truth(named(key, "truth")), ys, xis)

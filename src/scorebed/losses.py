@@ -10,6 +10,7 @@ residuals, or a Huber loss, would move it). Rollouts of a policy may enter it, s
 Sliced score matching needs no likelihood, and the bias penalty no target; both need designs drawn *before* the data.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -21,6 +22,7 @@ from scorebed.errors import require
 from scorebed.rollout import Trajectory, log_likelihood
 from scorebed.samplers.base import Unconstrained
 from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.two import all_scores
 from scorebed.scores.weighed import Weighed
 from scorebed.tasks.base import Task
 
@@ -50,15 +52,19 @@ def marginal_score_matching(
 
     With `own` > 0 every residual is also divided by 1 + own · Tn · λ s² (n coordinates), behind a stop-gradient: the score's own
     squared size at that step, in units of the typical one where λ makes both parts of order one. Such a weight depends on (y, ξ)
-    alone, and keeps a few large scores from drowning the others.
+    alone, and keeps a few large scores from drowning the others. Of `TwoScores` both are regressed on the same target.
     """
-    value, target = score(run.ys, run.xis), conditional_score(task, run)
+    target = conditional_score(task, run)
+    values = [each(run.ys, run.xis) for each in all_scores(score, run.theta)]
 
     def part(value: Array, target: Array, scale: Array) -> Scalar:
         size = value.size * (scale * value**2).mean(-1, keepdims=True)
         return (scale * (value - target) ** 2 / (1 + own * jax.lax.stop_gradient(size))).sum()
 
-    return MatchingTerms(part(value.y, target.y, lambda_y), part(value.xi, target.xi, lambda_xi))
+    return MatchingTerms(
+        _total([part(value.y, target.y, lambda_y) for value in values]),
+        _total([part(value.xi, target.xi, lambda_xi) for value in values]),
+    )
 
 
 def weighed_score_matching(
@@ -68,31 +74,42 @@ def weighed_score_matching(
     weigher's own loss, the mean over steps of r² e^{−ℓ} + ℓ, whose minimiser is ℓ = log E[r² | y, ξ].
 
     Each is held fixed in the other's term, so the score keeps its minimiser, and steps count by how well they can be predicted.
+    Of `TwoScores` the residuals are added: a weight that depends on (y, ξ) alone serves both.
     """
-    value, target = weighed(run.ys, run.xis), conditional_score(task, run)
+    target = conditional_score(task, run)
+    values = [each(run.ys, run.xis) for each in all_scores(weighed.score, run.theta)]
     log_size = weighed.weigher(run.ys, run.xis)
 
-    def part(value: Array, target: Array, scale: Array, log_size: Array) -> tuple[Scalar, Scalar]:
-        square = scale * (value - target) ** 2
-        typical = jax.lax.stop_gradient(value.size * square.mean(-1))
+    def part(values: list[Array], target: Array, scale: Array, log_size: Array) -> tuple[Scalar, Scalar]:
+        square = _total([scale * (value - target) ** 2 for value in values])
+        typical = jax.lax.stop_gradient(target.size * square.mean(-1))
         fitted = (typical * jnp.exp(-log_size) + log_size).mean()
         return (square * jnp.exp(-jax.lax.stop_gradient(log_size))[:, None]).sum(), fitted
 
-    y, weigher_y = part(value.y, target.y, lambda_y, log_size[:, 0])
-    xi, weigher_xi = part(value.xi, target.xi, lambda_xi, log_size[:, 1])
+    y, weigher_y = part([value.y for value in values], target.y, lambda_y, log_size[:, 0])
+    xi, weigher_xi = part([value.xi for value in values], target.xi, lambda_xi, log_size[:, 1])
     return MatchingTerms(y, xi), weigher_y + weigher_xi
 
 
 def sliced_score_matching(
-    score: Score, sampler: Unconstrained, ys: Float[Array, "T dy"], us: Float[Array, "T dx"], *, key: PRNGKeyArray
+    score: Score,
+    sampler: Unconstrained,
+    ys: Float[Array, "T dy"],
+    us: Float[Array, "T dx"],
+    *,
+    lambda_y: Float[Array, "*dy"] | None = None,
+    key: PRNGKeyArray,
 ) -> Scalar:
-    """vᵀ ∇S v + ½ (vᵀ S)² for one random direction v, where S is the score of the joint density of (y, u). No NLE.
+    """vᵀ ∇S v + ½ E(vᵀS)² for one random direction v, where S is the score of the joint density of (y, u). No NLE.
 
     Designs are taken in unconstrained coordinates u, where integration by parts has no boundary. The joint score is
     S = (s_y, s_ξ ∂ξ/∂u + ∇_u log q(u)): the known design density is added here, so that s keeps the conditional part.
+
+    v has independent coordinates ±1, those of y times √λ_y: the minimiser is the score for any λ_y.
     """
     key_y, key_u = jr.split(key)
-    direction = (jr.rademacher(key_y, ys.shape, ys.dtype), jr.rademacher(key_u, us.shape, us.dtype))
+    weight = jnp.broadcast_to(jnp.ones((), ys.dtype) if lambda_y is None else lambda_y, ys.shape)
+    direction = (jnp.sqrt(weight) * jr.rademacher(key_y, ys.shape, ys.dtype), jr.rademacher(key_u, us.shape, us.dtype))
     log_q = jax.grad(sampler.log_prob_unconstrained)
 
     def joint(ys: Float[Array, "T dy"], us: Float[Array, "T dx"]) -> tuple[Array, Array]:
@@ -101,8 +118,7 @@ def sliced_score_matching(
         return s.y, pull_back(s.xi)[0] + log_q(us)
 
     value, slope = jax.jvp(joint, (ys, us), direction)
-    along = _inner(direction, value)
-    return _inner(direction, slope) + 0.5 * along**2
+    return _inner(direction, slope) + 0.5 * ((weight * value[0] ** 2).sum() + (value[1] ** 2).sum())
 
 
 def bias_penalty(
@@ -127,6 +143,10 @@ def bias_penalty(
         return (scale * (jnp.square(s.sum(0)) - jnp.square(s).sum(0))).sum() / (m * (m - 1))
 
     return MatchingTerms(part(values.y, lambda_y), part(values.xi, lambda_xi))
+
+
+def _total(terms: Sequence[Array]) -> Array:
+    return sum(terms[1:], start=terms[0])
 
 
 def _inner(a: tuple[Array, Array], b: tuple[Array, Array]) -> Scalar:

@@ -28,6 +28,7 @@ from scorebed.rollout import simulate
 from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig, describe
 from scorebed.runs.durable import replace_file
+from scorebed.runs.evaluation import in_words
 from scorebed.runs.folder import ENV, METRICS, RunFolder
 from scorebed.runs.own import OwnTask, task_of
 from scorebed.runs.strict_json import Json
@@ -51,6 +52,7 @@ DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 EXPERIMENT_SEEDS = (0, 1, 2)
 SATURATED = 0.05
 NOTHING = "—"
+LONGEST = 400  # characters of a value
 
 
 class Picture(NamedTuple):
@@ -106,6 +108,7 @@ def render(folder: RunFolder, task: OwnTask | Task | None = None) -> str:
         finished=record is not None,
         date=_date(folder) if record is not None else "",
         bounds=_bounds(record or {}, config),
+        kind_of_bounds=in_words(record or {}),
         repeats_se=_nats((record or {}).get("lower_se_repeats")) if config.repeats > 1 else "",
         warnings=_warnings(record or {}),
         metrics_file=METRICS,
@@ -146,6 +149,9 @@ def _bounds(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]:
 
 def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
     lower, upper = (f"{_nats(values.get(side))} ± {_nats(values.get(f'{side}_se'))}" for side in ("lower", "upper"))
+    upper = upper if _nats(values.get("upper")) != NOTHING else NOTHING
+    if "cost" in values:
+        designs += f"; they cost {_form(values['cost'], '.4g')} on average, {_nats(values.get('cost_nats'))} nats"
     return BoundsRow(name, designs, lower, upper, _count(values.get("outer")), _count(values.get("inner")))
 
 
@@ -222,7 +228,8 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def _plain(value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int):
-        return NOTHING if value in ("", None) else str(value)
+        text = NOTHING if value in ("", None, ()) else str(value)
+        return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
     return f"{value:,}" if abs(value) >= 10_000 else str(value)
 
 

@@ -19,7 +19,7 @@ from scorebed.tasks.base import IID, Markov, State, Task
 class Noise(eqx.Module):
     """ε: everything random about one experiment besides θ."""
 
-    outcome: Float[Array, "T dy"]
+    outcome: Float[Array, "T dn"]
     policy: Float[Array, "T n"]
 
 
@@ -33,7 +33,7 @@ class Trajectory(eqx.Module):
 
 def draw_noise(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Noise:
     """ε ~ q(ε)."""
-    outcome = jr.normal(named(key, "outcome"), (task.horizon, task.outcome_dim))
+    outcome = jr.normal(named(key, "outcome"), (task.horizon, task.noise_dim))
     return Noise(outcome, policy.sample_noise(task.horizon, key=named(key, "policy")))
 
 
@@ -57,7 +57,7 @@ def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
 
 
 def observe(
-    task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dy"]
+    task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dn"]
 ) -> Float[Array, "T dy"]:
     """Outcomes of designs that were fixed before the experiment."""
     if isinstance(task, IID):
@@ -100,6 +100,11 @@ def step_log_likelihoods(
     """log p(y_t | ξ_t, θ_m, state) for a few parameters, all steps at once. M·T NLE."""
     over_thetas = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
     return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(ys, thetas.T, states_before(task, ys), xis)
+
+
+def price(task: Task, xis: Float[Array, "T dx"]) -> Scalar:
+    """What designs cost in nats, price · Σ_t cost(ξ_t): what every estimator takes off. Zero where they cost nothing."""
+    return jnp.zeros((), xis.dtype) if task.cost is None else task.cost.price * task.cost.total(xis)
 
 
 def states_before(task: IID | Markov, ys: Float[Array, "T dy"]) -> State:

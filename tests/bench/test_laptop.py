@@ -19,7 +19,7 @@ SETTINGS = [part for value in TINY for part in ("--set", value)]
 def record(lower: float, **more) -> dict:
     seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "static": 7.0, "total": 122.0}
     bounds = {"lower": lower, "lower_se": 0.1, "upper": lower + 0.5, "upper_se": 0.2}
-    return bounds | {"nle": 1000, "seconds": seconds, "references": {}} | more
+    return bounds | {"policy": "plan", "nle": 1000, "seconds": seconds, "references": {}} | more
 
 
 def test_the_tasks_of_the_paper_are_tasks_of_ours():
@@ -29,14 +29,20 @@ def test_the_tasks_of_the_paper_are_tasks_of_ours():
 def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
     references = {"random": {"lower": 1.0}, "static": {"lower": 2.0}}
     alone = Reached("pendulum", "score", [record(3.0, references=references)]).row()
-    assert alone == ["pendulum", "score", "3.00 ± 0.10", "3.50 ± 0.20", "1.00", "2.00", "1,000", "15", "3.95"]
+    assert alone == ["pendulum", "score", "plan", "3.00 ± 0.10", "3.50 ± 0.20", "1.00", "2.00", "1,000", "15", "3.95"]
     several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)]).row()
-    assert several[2:6] == ["4.00 ± 1.00", "4.50 ± 1.00", "", ""]
+    assert several[3:7] == ["4.00 ± 1.00", "4.50 ± 1.00", "", ""]
     assert table([Reached("pendulum", "score", [record(3.0)])]).splitlines()[0].count("|") == len(COLUMNS) + 1
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--task", "pendulun"], ["--task", "all", "--preset", "quik"], ["--task", "all", "--seeds", "0"]]
+    "arguments",
+    [
+        ["--task", "pendulun"],
+        ["--task", "all", "--preset", "quik"],
+        ["--task", "all", "--seeds", "0"],
+        ["--task", "all", "--methods", "pce"],
+    ],
 )
 def test_bad_input_of_the_bench_is_one_line(tmp_path, monkeypatch, capsys, arguments):
     monkeypatch.chdir(tmp_path)

@@ -50,7 +50,7 @@ TRACED = {
     "whole numbers": ("SensorPlacement", [("** 2))])", "** 2))]).astype(int)")], "", "discrete",
                       "`mean` gives int32: discrete outcomes have no score", "--method iosmc --policy gru"),
     "a Python if": ("SamplingTimes", [("        decay =", "        time = time if time > 1.0 else 1.0\n        decay =")], "",
-                    "traced", "my_task.py, line 19, got a Python decision (if", "jnp.where"),
+                    "traced", "my_task.py, line 20, got a Python decision (if", "jnp.where"),
     "math in place of jnp": ("ControlledSystem", [("theta[0] * xi[0]", "float(theta[0]) * xi[0]")], "", "traced",
                              "line 25, got a number or NumPy array", "jnp.exp"),
     "randomness of its own": ("SamplingTimes", [("[20.0", "[np.random.normal()"), ("import jax.n", "import numpy as np, jax.n")],

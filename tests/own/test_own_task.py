@@ -112,7 +112,7 @@ def test_an_error_in_a_running_task_is_told_by_its_line(tmp_path, monkeypatch, c
         tmp_path, "SamplingTimes", ("        decay =", "        if time > 1:\n            pass\n        decay =")
     )
     line = refusal(capsys, "train", name, "--method", "static", *SETTINGS)
-    assert "my_task.py, line 19, got a Python decision" in line
+    assert "my_task.py, line 20, got a Python decision" in line
     assert "jnp.where" in line
 
 
@@ -253,7 +253,7 @@ def test_presets_fit_any_task(preset, name):
         "transformer" if preset == "paper" else "particles" if pooled else "transformer-direct"
     )
     assert config.score.lambda_y == "auto"
-    assert config.policy == paper_policy(task) == ("dad" if name in ("SamplingTimes", "SensorPlacement") else "gru")
+    assert config.policy == paper_policy(task) == ("dad" if name == "SensorPlacement" else "gru")
     assert sb.paper_sampler(task).horizon == task.horizon
 
 
@@ -296,3 +296,9 @@ def test_the_tutorial_shows_the_files_as_they_are():
     page = (EXAMPLES.parents[1] / "docs" / "own-model.md").read_text()
     for name in ("SamplingTimes", "Dosing"):
         assert source(name) in page
+
+
+def test_the_page_on_nuisances_shows_the_files_as_they_are():
+    page = (EXAMPLES.parents[1] / "docs" / "nuisance-and-implicit.md").read_text()
+    assert source("SensorPlacement") in page
+    assert (EXAMPLES / "washout.py").read_text() in page

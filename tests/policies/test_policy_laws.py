@@ -11,6 +11,7 @@ from scorebed.policies import POLICIES
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
+from scorebed.policies.plan import Plan
 from scorebed.policies.static import Static
 from scorebed.rollout import Noise, draw_noise, rollout, simulate
 from scorebed.tasks.gravimetry import Gravimetry
@@ -32,9 +33,16 @@ SMALL = {
     "attention": lambda task, key: AttentionPolicy(
         task, encoder_hidden=(4,), fusion_hidden=(5,), width=6, heads=2, feed_forward=5, emitter_hidden=(5,), key=key
     ),
+    "plan": lambda task, key: Plan(task, width=5, key=key),
     "static": lambda task, key: Static.random(T, task.designs, key=key),
 }
-CASES = [("dad", "location"), ("gru", "pendulum"), ("attention", "gravimetry"), ("static", "pendulum")]
+CASES = [
+    ("dad", "location"),
+    ("gru", "pendulum"),
+    ("attention", "gravimetry"),
+    ("static", "pendulum"),
+    ("plan", "pendulum"),
+]
 ENSEMBLE = 3
 
 

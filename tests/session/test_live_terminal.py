@@ -14,8 +14,10 @@ import pytest
 from scorebed.cli._app import run as command
 from scorebed.cli._dialogue import WIDTH, draw
 from scorebed.runs.load import load
+from scorebed.session.circumstances import Refined
 from scorebed.session.engine import Session
 from scorebed.session.posterior import Marginal
+from scorebed.session.state import Remaining
 from scorebed.tasks.spaces import Quantity
 
 
@@ -85,7 +87,11 @@ def test_a_sitting_that_ends_is_resumed_where_it_was(live, stored, folder, tmp_p
     assert [record.y for record in stored.state.records] == [(0.5,), (-1.0,), (1.0,)]
 
 
-BAD = ["", "1e999", "1,5", "nan", "1 2", "x", "-", "1 @ 9", "c", "c 1 2", "c x 1", "n", "u", "U", "0.5 @"]
+BAD = [
+    "", "1e999", "1,5", "nan", "1 2", "x", "-", "1 @ 9", "c", "c 1 2", "c x 1", "n", "u", "U", "0.5 @",
+    "l", "l 0", "l 0:9", "l 1:0", "l 0:1,5", "t", "t x", "t 0", "t 2.5", "t 99999", "r x", "r 0", "r -1", "r 1e9",
+    "w x", "w 1 @ 9",
+]  # fmt: skip
 
 
 def test_every_bad_line_is_answered_by_one_line_and_stores_nothing(live, stored):
@@ -112,6 +118,58 @@ def test_skipping_and_running_out_of_steps(live, stored):
     assert "no step is left" in out
     assert [record.y for record in stored.state.records] == [None, (0.5,), (0.25,)]
     assert stored.state.finished
+
+
+def test_what_if_limits_and_lengths_are_lines_too(live, stored):
+    _, out, _ = live(["w 0.3", "w", "l -0.1:0.1", "w 0.3 @ 1.5", "0.5", "t 2", "0.7", "u", "u", "l off", "u", "q"])
+    lines = out.splitlines()
+    assert [event.kind for event in stored.history()] == [
+        "proposed", "limited", "proposed", "observed", "proposed", "planned", "observed", "undone", "undone", "limited",
+        "proposed", "undone", "proposed",
+    ]  # fmt: skip
+    design = stored.history()[0].data["design"][0]
+    assert f"The policy wanted covariate {design:.6g}; limited to {0.1 if design > 0 else -0.1}." in out
+    assert "after response 0.3: covariate" in out
+    (row,) = (i for i, line in enumerate(lines) if "if response" in line)
+    assert [line.split()[0] for line in lines[row + 1 : row + 6]] == ["5%", "25%", "50%", "75%", "95%"]
+    assert "Designs are limited to covariate -0.1 to 0.1." in out
+    assert "This experiment ends after 2 steps, and the policy does not know it" in out
+    assert "do not say what to expect by the end: designs are limited, they are for 3 steps." in out
+    assert "undone: the number of steps" in out
+    assert "stored: designs have no limits but the task's" in out
+    assert out.count("undone: the limits") == 1
+    assert "All steps are taken" in out
+
+
+def test_refining_from_the_terminal(live, monkeypatch):
+    asked = []
+
+    def refine(session, seconds):
+        asked.append(seconds)
+        session.note("refined")
+        before, after = (Remaining(value, value, 0.01) for value in (0.3, 0.5))
+        return Refined(len(asked) == 1, "pce", 40, 4.6, before, after, 0.2, 0.02)
+
+    monkeypatch.setattr(Session, "refine", refine)
+    _, out, _ = live(["r", "r 5", "q"])
+    assert asked == [30.0, 5.0]
+    assert (
+        "stored: Refined (40 policy steps by PCE in 5 s): the remaining steps promise more information: 0.300 nats"
+        in out
+    )
+    assert "\nLeft as it was (40 policy steps" in out
+
+
+def test_an_experiment_begins_with_limits_and_a_length(live):
+    _, out, _ = live(["q"], "--experiment", "short", "--steps", "2", "--limits", "-0.1:0.1")
+    assert "experiment 'short', 2 steps" in out
+    assert "Designs are limited to covariate -0.1 to 0.1" in out
+    code, _, err = live(["q"], "--experiment", "short", "--steps", "5")
+    assert code == 2
+    assert "the circumstances of experiment 'short'" in err
+    for bad in (["--steps", "0"], ["--limits", "0:9"], ["--limits", "x"]):
+        code, out, err = live(["q"], "--experiment", "other", *bad)
+        assert (code, out, len(err.splitlines())) == (2, "", 1)
 
 
 def test_json_is_alone_on_stdout(live, stored):

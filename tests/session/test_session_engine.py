@@ -19,6 +19,7 @@ from scorebed.once import once
 from scorebed.rollout import simulate
 from scorebed.runs.load import load
 from scorebed.session.engine import Session
+from scorebed.session.export import VERSION
 from scorebed.session.store import Store
 
 YS = (0.5, -1.0, 2.0)
@@ -532,8 +533,8 @@ def test_a_file_that_is_wrong_anywhere_is_refused_whole(run, tmp_path, eventful,
 
 def test_files_of_later_versions_and_other_policies_are_refused(run, store, tmp_path, eventful):
     document = json.loads(eventful.export_json())
-    with pytest.raises(NewerFormatError, match="version 2"):
-        Session.import_json(run, json.dumps(document | {"version": 2}), db=store)
+    with pytest.raises(NewerFormatError, match=f"version {VERSION + 1}"):
+        Session.import_json(run, json.dumps(document | {"version": VERSION + 1}), db=store)
     other = load(make_run(tmp_path / "other", seed=1))
     with pytest.raises(ConflictError, match="another policy"):
         Session.import_json(other, eventful.export_json(), db=store, experiment="copy")

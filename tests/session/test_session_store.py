@@ -10,7 +10,14 @@ import threading
 
 import pytest
 
-from scorebed.errors import ConflictError, DiskFullError, InvalidValueError, NewerFormatError, RunFolderError
+from scorebed.errors import (
+    CheckpointError,
+    ConflictError,
+    DiskFullError,
+    InvalidValueError,
+    NewerFormatError,
+    RunFolderError,
+)
 from scorebed.session.state import KINDS
 from scorebed.session.store import SCHEMA, Store
 
@@ -127,6 +134,72 @@ def test_a_newer_file_is_refused_and_left_as_it_is(db):
     ):
         Store(db)
     assert db.read_bytes() == before
+
+
+FIRST = """
+CREATE TABLE experiments (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created TEXT NOT NULL, run TEXT NOT NULL,
+    task TEXT NOT NULL, fingerprint TEXT NOT NULL, policy_sha256 TEXT NOT NULL, seed INTEGER NOT NULL,
+    horizon INTEGER NOT NULL) STRICT;
+CREATE TABLE events (experiment INTEGER NOT NULL REFERENCES experiments (id), sequence INTEGER NOT NULL, kind TEXT NOT NULL CHECK
+    (kind IN ('proposed', 'observed', 'skipped', 'undone', 'corrected', 'noted', 'finished')), step INTEGER NOT NULL,
+    at TEXT NOT NULL, data TEXT NOT NULL, token TEXT, PRIMARY KEY (experiment, sequence)) STRICT, WITHOUT ROWID;
+CREATE UNIQUE INDEX one_row_per_token ON events (experiment, token) WHERE token IS NOT NULL;
+CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+INSERT INTO experiments VALUES (1, 'old', '2026-01-01T00:00:00+00:00', 'run', 'linear-gaussian', 'ab', 'cd', 1, 3);
+INSERT INTO events VALUES (1, 1, 'proposed', 1, '2026-01-01T00:00:00+00:00', '{"design": [0.5]}', NULL);
+INSERT INTO events VALUES (1, 2, 'observed', 1, '2026-01-01T00:00:01+00:00', '{"used": [0.5], "y": [1.0]}', 'a');
+PRAGMA application_id = 1398949220;
+PRAGMA user_version = 1;
+"""
+
+
+def test_a_file_of_the_first_version_is_taken_over_whole(db, monkeypatch):
+    connection = sqlite3.connect(db)
+    connection.executescript(FIRST)
+    connection.close()
+
+    class Crash(BaseException):
+        pass
+
+    def crashing(self, script):
+        whole(self, script[: script.index("DROP TABLE")])
+        raise Crash
+
+    whole = Store._execute_all
+    monkeypatch.setattr(Store, "_execute_all", crashing)
+    with pytest.raises(Crash):
+        Store(db)
+    monkeypatch.undo()
+    store = Store(db)
+    (old,) = store.experiments()
+    assert [(e.sequence, e.kind, e.token) for e in store.events(old.id)] == [
+        (1, "proposed", None),
+        (2, "observed", "a"),
+    ]
+    with store.writing():
+        store.append(old.id, "planned", 2, {"horizon": 5})
+    for statement in ("UPDATE events SET data = '{}'", "DELETE FROM events"):
+        with pytest.raises(sqlite3.IntegrityError, match="events are never"):
+            store._connection.execute(statement)
+    with pytest.raises(RunFolderError, match="UNIQUE"), store.writing():
+        store.append(old.id, "observed", 2, {}, token="a")
+    store.close()
+    again = Store(db)
+    assert len(again.events(old.id)) == 3
+    again.close()
+
+
+def test_policies_are_kept_by_their_hash(store):
+    with store.writing():
+        name = store.keep(b"weights")
+        assert store.keep(b"weights") == name
+    assert store.kept(name) == b"weights"
+    with pytest.raises(CheckpointError, match="got none"):
+        store.kept("0" * 64)
+    for statement in ("UPDATE policies SET data = x'00'", "DELETE FROM policies"):
+        with pytest.raises(sqlite3.IntegrityError, match="policies are never"):
+            store._connection.execute(statement)
 
 
 def test_files_of_others_are_refused(db):

@@ -6,7 +6,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
+from scorebed.session.circumstances import Refined
 from scorebed.session.engine import Session
+from scorebed.session.state import Remaining
 from scorebed.web.hub import Hub
 
 
@@ -176,6 +178,94 @@ def test_the_page_shows_design_history_posterior_and_pictures(page, begun, hub):
     assert "1.1 to 1.3 expected by the end" in known
     assert known.count("<svg") == 3
     assert known.count('role="img" aria-label="') == 3
+
+
+def test_what_if_says_the_design_that_then_follows_and_stores_nothing(instrument, page, begun):
+    """The law: whatever was foreseen is what is proposed once the outcome is there."""
+    seen = instrument.get(begun).json()["sequence"]
+    rows = instrument.get(f"{begun}/outlook").json()
+    assert [row["level"] for row in rows] == [0.05, 0.25, 0.5, 0.75, 0.95]
+    assert [row["y"] for row in rows] == sorted(row["y"] for row in rows)
+    assert rows[0]["design"] != rows[-1]["design"]
+    text = page.get("/experiments/1/outlook").text
+    assert f'data-key="{seen}"' in text
+    for row in rows:
+        assert f"{row['design'][0]:.6g}".replace("-", "−") in text
+        foreseen = instrument.post(f"{begun}/foresee", json={"y": row["y"]}).json()
+        assert foreseen["design"] == row["design"]
+    assert instrument.post(f"{begun}/foresee", json={"y": ["1,5"]}).json()["field"] == "y-0"
+    assert instrument.get(f"{begun}/version").json()["sequence"] == seen
+    stored = instrument.post(f"{begun}/observe", json={"y": rows[3]["y"]}).json()
+    assert stored["next"]["design"] == rows[3]["design"]
+    instrument.post(f"{begun}/observe", json={"y": 0.1})
+    assert "last step" in page.get("/experiments/1/outlook").text
+    assert instrument.post(f"{begun}/foresee", json={"y": 1}).status_code == 409
+    instrument.post(f"{begun}/finish", json={})
+    assert "No step is left" in page.get("/experiments/1/outlook").text
+
+
+def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back(instrument, page, begun):
+    first = instrument.get(begun).json()["next"]["design"][0]
+    low, high = (first + 0.1, 2.0) if first < 1 else (-2.0, first - 0.1)
+    limited = instrument.post(f"{begun}/limit", json={"low": [str(low)], "high": high}).json()
+    nearest = low if first < 1 else high
+    assert limited["next"]["design"] == pytest.approx([nearest], abs=1e-9)
+    now = page.get("/experiments/1/now").text
+    assert "The policy wanted" in now
+    assert "Designs are limited to" in now
+    assert "Undo the last change" in now
+    assert instrument.post(f"{begun}/limit", json={"low": [""], "high": [None]}).json()["next"]["design"] == [first]
+    assert "Not as trained" not in page.get("/experiments/1/now").text
+    planned = instrument.post(f"{begun}/plan", json={"steps": 2}).json()
+    assert planned["horizon"] == 2
+    assert instrument.get("/api/experiments").json()[0]["horizon"] == 2
+    now = page.get("/experiments/1/now").text
+    assert "Step 1 of 2" in now
+    assert "ends after 2 steps" in now
+    undone = instrument.post(f"{begun}/undo", json={"sequence": planned["sequence"]}).json()
+    assert undone["horizon"] == 3
+    for _ in range(3):
+        instrument.post(f"{begun}/observe", json={"y": 0.1})
+    assert instrument.post(f"{begun}/plan", json={"steps": 2}).status_code == 409
+    longer = instrument.post(f"{begun}/plan", json={"steps": 4}).json()
+    assert longer["next"]["step"] == 4
+    assert 'id="undo-3"' not in page.get("/experiments/1/now").text  # the change came later
+    instrument.post(f"{begun}/undo", json={"sequence": longer["sequence"]})
+    assert 'id="undo-3"' in page.get("/experiments/1/now").text
+
+
+def test_one_policy_is_refined_at_a_time_and_what_came_of_it_is_told(instrument, begun, hub, monkeypatch):
+    session = hub.session(1)
+    nothing = Remaining(0.5, 0.6, 0.01)
+    found = Refined(False, "pce", 40, 3.2, nothing, nothing, 0.0, 0.01)
+
+    def refine(seconds):
+        assert seconds == 3.0
+        assert instrument.post(f"{begun}/refine", json={"seconds": 3}).status_code == 503  # meanwhile
+        assert instrument.post(f"{begun}/observe", json={"y": 0.5}).status_code == 200
+        return found
+
+    monkeypatch.setattr(session, "refine", refine)
+    answer = instrument.post(f"{begun}/refine", json={"seconds": 3}).json()
+    assert answer["kept"] is False
+    assert answer["sentence"] == found.sentence
+    assert answer["step"] == 2
+
+
+@pytest.mark.slow
+def test_a_policy_is_refined_by_a_request(instrument, begun, page):
+    instrument.post(f"{begun}/observe", json={"y": 0.5})
+    answer = instrument.post(f"{begun}/refine", json={"seconds": 12})
+    assert answer.status_code == 200, answer.text
+    assert "nats" in answer.json()["sentence"]
+    assert answer.json()["next"]["step"] == 2
+    assert ("Refined" in page.get("/experiments/1/now").text) == answer.json()["kept"]
+
+
+@pytest.mark.usefixtures("begun")
+def test_doubts_about_the_designs_are_shown_with_what_is_known(page, hub, monkeypatch):
+    monkeypatch.setattr(hub.session(1), "warnings", lambda: ("The policy has not met <b>such</b> a design: step 1.",))
+    assert 'class="warning">The policy has not met &lt;b&gt;such' in page.get("/experiments/1/knowledge").text
 
 
 def test_who_waits_for_a_posterior_never_keeps_others_from_a_design(instrument, begun, hub):

@@ -154,6 +154,30 @@ def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server
     expect(me.locator("#knowledge")).to_contain_text("coefficient")
     expect(me.locator("#pictures svg")).to_have_count(2)
 
+    # What if, by keyboard: the design that is told is the one that comes when the outcome does.
+    me.locator("#what-if summary").focus()
+    me.keyboard.press("Enter")
+    expect(me.locator("#outlook tbody tr")).to_have_count(5)
+    me.get_by_label("If the next response were").fill("1.1")
+    me.keyboard.press("Enter")
+    expect(me.locator("#what-if-said")).to_contain_text("Then the next design would be covariate")
+    told = (
+        me.locator("#what-if-said")
+        .inner_text()
+        .removeprefix("Then the next design would be covariate ")
+        .removesuffix(".")
+    )
+
+    # Fewer steps, said what that means, and taken back.
+    me.get_by_text("More or fewer steps").click()
+    me.locator("#steps").fill("2")
+    me.keyboard.press("Enter")
+    expect(witness.locator("#now-title")).to_have_text("Step 2 of 2: measure at")
+    expect(me.locator("#circumstances")).to_contain_text("ends after 2 steps")
+    me.get_by_role("button", name="Undo the last change").click()
+    expect(me.locator("#now-title")).to_have_text("Step 2 of 3: measure at")
+    expect(me.locator("#circumstances")).to_be_empty()
+
     # What the server held is on the disk: killed and started anew, the same page goes on.
     second = me.locator("#now .big").inner_text()
     server.kill()
@@ -182,6 +206,7 @@ def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server
     me.locator("#correct-y-0").fill("1.1")
     me.keyboard.press("Enter")
     expect(me.locator("#correct")).to_be_hidden()
+    expect(me.locator("#now .big")).to_have_text(told)
     expect(witness.locator("#history tbody tr").first).to_contain_text("1.1")
 
     # The witness enters the last step, and both see the end.
@@ -202,7 +227,7 @@ def test_an_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server
         assert stored.state.records[0].used == (1.25,)
         assert [r.y for r in stored.state.records] == [(0.7,), (1.1,), (-0.25,)]
         kinds = [event.kind for event in stored.history()]
-        assert (kinds.count("observed"), kinds.count("undone"), kinds.count("corrected")) == (4, 1, 1)
+        assert (kinds.count("observed"), kinds.count("undone"), kinds.count("corrected")) == (4, 2, 1)
         assert len(stored._store.experiments()) == 1  # a double click began one
         # θ ~ N(0, 1), y = θ x + N(0, 1). The tolerance is seven standard errors of 2048 independent draws, since those of SMC
         # are not independent; the outcome before its correction would move the mean by ten standard deviations.

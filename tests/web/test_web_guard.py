@@ -2,9 +2,15 @@
 
 import re
 
+import numpy as np
 import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
+
+from scorebed.session.foresight import Foresight
+from scorebed.tasks.spaces import Quantity
+from scorebed.web.pairs import draw_pairs
+from scorebed.web.rendering import render
 
 BASE, PORT, TOKEN = "http://127.0.0.1:8321", 8321, "k" * 43
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
@@ -12,6 +18,8 @@ PATHS = (
     "/", "/list", "/version", "/experiments/1", "/experiments/1/now", "/experiments/1/knowledge", "/experiments/1/experiment.csv",
     "/experiments/1/experiment.json", "/static/live.js", "/openapi.json", "/api/experiments", "/api/experiments/1",
     "/api/experiments/1/version", "/api/experiments/1/summary", "/api/experiments/1/observe", "/api/experiments/1/undo",
+    "/experiments/1/outlook", "/static/changes.js", "/api/experiments/1/outlook", "/api/experiments/1/foresee",
+    "/api/experiments/1/limit", "/api/experiments/1/plan", "/api/experiments/1/refine",
 )  # fmt: skip
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 
@@ -160,6 +168,28 @@ def test_what_is_no_outcome_is_refused_with_a_sentence_and_stores_nothing(instru
         assert instrument.get(f"{begun}/version").json() == {"sequence": 1}, body[:80]
 
 
+BAD_CHANGES = {
+    "foresee": (b"{}", b'{"y": NaN}', b'{"y": "1,5"}', b'{"y": [1, 2]}', b'{"y": 1, "xi": 9}', b'{"y": 1, "z": 1}', b"[]"),
+    "limit": (b'{"low": [1, 2]}', b'{"low": "x"}', b'{"low": NaN}', b'{"low": 1, "high": -1}', b'{"low": -9}', b'{"low": true}',
+              b'{"low": 0, "sequence": 99}', b'{"lower": 0}', b'{"low": [[0]]}', b'{"high": "1e999"}', b'{"low": {}}'),
+    "plan": (b"{}", b'{"steps": 0}', b'{"steps": 1.5}', b'{"steps": "3"}', b'{"steps": true}', b'{"steps": 1000000}',
+             b'{"steps": 2, "sequence": 99}', b'{"steps": 99999999999999999999}'),
+    "refine": (b'{"seconds": 0}', b'{"seconds": 601}', b'{"seconds": 1e999}', b'{"seconds": "5"}', b'{"second": 5}',
+               b'{"seconds": -1}'),
+}  # fmt: skip
+
+
+def test_what_is_no_change_is_refused_with_a_sentence_and_stores_nothing(instrument, begun):
+    seen = instrument.get(begun).json()["sequence"]
+    for verb, bodies in BAD_CHANGES.items():
+        for body in bodies:
+            answer = instrument.post(f"{begun}/{verb}", content=body, headers={"Content-Type": "application/json"})
+            assert 400 <= answer.status_code < 500, (verb, body, answer.text)
+            assert 10 < len(answer.json()["detail"]) < 600, (verb, body)
+            assert "input" not in answer.json(), (verb, body)
+            assert instrument.get(f"{begun}/version").json() == {"sequence": seen}, (verb, body)
+
+
 def test_only_json_is_taken(instrument, begun):
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
         answer = instrument.post(f"{begun}/observe", content=b'{"y": 1}', headers={"Content-Type": kind})
@@ -176,6 +206,17 @@ def test_what_people_write_is_shown_escaped(page):
         assert "<script>alert" not in text
         assert "<img" not in text
         assert "&lt;script&gt;alert(1)" in text
+
+
+def test_names_and_units_of_a_task_are_shown_escaped():
+    evil = (Quantity(EVIL, EVIL),)
+    row = Foresight(0.5, (1.0,), (2.0,))
+    text = render("_outlook.html", designs=evil, outcomes=evil, rows=(row,), problem=None, sequence=1)
+    assert "<script>alert" not in text
+    assert text.count("&lt;script&gt;alert(1)") == 4
+    pairs = draw_pairs([*evil, *evil], np.zeros((9, 2)), np.zeros((9, 2)))
+    assert "<script>alert" not in pairs
+    assert "<img" not in pairs
 
 
 def test_files_are_named_by_us(page):

@@ -13,6 +13,7 @@ from scorebed.session.state import Proposal, Record, State
 from scorebed.session.summary import Expectation
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.spaces import Quantity
+from scorebed.web.pairs import draw_pairs, most_informative
 from scorebed.web.pictures import Curve, draw_information, draw_marginal, draw_space
 from scorebed.web.svg import Plot, padded, spread, ticks
 
@@ -103,3 +104,59 @@ def test_a_histogram_encloses_all_particles_and_information_reaches_its_band():
     assert max(heights) - min(heights) > 1  # bounds that coincide are still seen
     parsed(draw_information([0.0], [0], 30, None))
     parsed(draw_information([0.0, -0.2], [0, 1], 30, Expectation(-1.0, 0.5)))
+
+
+def panels(root):
+    return [e for e in root.iter() if e.attrib.get("class") == "panel"]
+
+
+def dots(root):
+    """The places of all particles, panel by panel."""
+    paths = [e.attrib["d"] for e in root.iter() if e.attrib.get("class") == "pair"]
+    return [
+        np.asarray([[float(v) for v in dot.removesuffix("h0").split()] for dot in path.split("M")[1:]])
+        for path in paths
+    ]
+
+
+@pytest.mark.parametrize(("count", "pictures"), [(1, 0), (2, 1), (4, 6), (6, 15), (9, 6)])
+def test_pairs_are_all_drawn_up_to_six_parameters_and_the_telling_ones_beyond(count, pictures):
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(500, count))
+    theta[:, -1] = 3.0  # one that is known exactly
+    quantities = [Quantity(f"a<{i}", "m") for i in range(count)]
+    svg = draw_pairs(quantities, rng.normal(size=(500, count)), theta)
+    if not pictures:
+        assert not svg
+        return
+    root = parsed(svg)
+    assert len(panels(root)) == pictures
+    width, height = map(float, next(e for e in root.iter() if e.tag == "svg").attrib["viewBox"].split()[2:])
+    assert all(math.isfinite(value) for value in numbers(root))
+    for panel, places in zip(panels(root), dots(root), strict=True):
+        x, y, side = (float(panel.attrib[name]) for name in ("x", "y", "width"))
+        assert 0 <= x <= x + side <= width
+        assert 0 <= y <= y + side <= height
+        assert (places >= (x, y)).all()
+        assert (places <= (x + side, y + side)).all()
+    label = next(e.attrib["aria-label"] for e in root.iter() if "aria-label" in e.attrib)
+    assert label.count("correlation") == pictures
+
+
+def test_a_pair_is_drawn_with_the_first_across_and_the_second_up():
+    """The second parameter is the first one: dots lie on the rising diagonal; turned over, on the falling one."""
+    x = np.random.default_rng(0).normal(size=500)
+    for sign in (1, -1):
+        theta = np.stack([x, sign * x], axis=1)
+        (places,) = dots(parsed(draw_pairs([Quantity("a"), Quantity("b")], theta, theta)))
+        assert np.corrcoef(places[:, 0], -places[:, 1])[0, 1] == pytest.approx(sign, abs=1e-3)
+
+
+def test_the_telling_pairs_are_found_without_a_correlation():
+    """Two modes on a diagonal cross have no correlation, and say more about each other than a weak linear dependence does."""
+    rng = np.random.default_rng(0)
+    theta = rng.normal(size=(2000, 8))
+    theta[:, 5] = rng.choice([-1, 1], 2000) * theta[:, 2] + 0.1 * rng.normal(size=2000)
+    theta[:, 7] += 0.5 * theta[:, 0]
+    assert abs(np.corrcoef(theta[:, 2], theta[:, 5])[0, 1]) < 0.1
+    assert most_informative(theta, 2) == [(2, 5), (0, 7)]

@@ -87,6 +87,14 @@ def test_a_port_that_is_taken_is_named(folder, capsys):
     assert "--port 0" in err
 
 
+def test_the_second_piece_of_an_answer_does_not_wait_for_the_first():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as client:
+        there, _ = listening.accept()
+        with there:
+            assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert client
+
+
 def test_a_folder_that_is_no_run_is_refused(tmp_path, capsys):
     assert command(["serve", str(tmp_path)]) == 2
     assert capsys.readouterr().err.startswith("error: ")

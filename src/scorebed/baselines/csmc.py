@@ -26,6 +26,7 @@ from scorebed.baselines.ibis import (
 )
 from scorebed.baselines.iosmc_settings import IOSMCSettings
 from scorebed.policies.base import Memory, StochasticPolicy
+from scorebed.rollout import price
 from scorebed.tasks.base import State, Task
 
 
@@ -123,7 +124,8 @@ def sweep(
         # One evaluation serves the weights of trajectories and of particles; it is counted for both.
         increments = jax.vmap(functools.partial(log_increments, task))(cloud.particles, y, states, xi)
         particles, log_evidence, gains = jax.vmap(reweigh)(cloud.particles, increments)
-        log_weights = cloud.log_weights + settings.tempering * (gains - settings.penalty * ((xi - before) ** 2).sum(1))
+        spent = settings.penalty * ((xi - before) ** 2).sum(1) + jax.vmap(lambda xi: price(task, xi[None]))(xi)
+        log_weights = cloud.log_weights + settings.tempering * (gains - spent)
         log_weights = log_weights - jax.nn.logsumexp(log_weights)
         particles, moved, collapsed = move_degenerate(
             model, particles, past.ys, past.xis, t + 1, seed, moves=settings.moves, threshold=settings.inner_threshold

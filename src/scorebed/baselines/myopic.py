@@ -21,6 +21,7 @@ near that is too low; with tens of parameters some hundreds of particles and a f
 many design coordinates needs more candidates; gradients through the designs are zero.
 """
 
+import functools
 import itertools
 import math
 
@@ -36,6 +37,7 @@ from scorebed.errors import InvalidValueError, require
 from scorebed.inference.importance import NEGLIGIBLE, effective_sample_size, systematic_resample
 from scorebed.inference.smc import TARGET, require_settings, update_smc
 from scorebed.policies.base import Policy
+from scorebed.rollout import price
 from scorebed.tasks.base import IID, Markov, State, Task
 from scorebed.tasks.spaces import Box, Space
 
@@ -158,8 +160,8 @@ class Myopic(Policy):
             best: tuple[Scalar, Float[Array, " dx"]], step: tuple[Scalar, Float[Array, "C dx"]]
         ) -> tuple[tuple[Scalar, Float[Array, " dx"]], None]:
             scale, moves = step
-            xis = jnp.where(scale > 0, _around(self.task.designs, best[1], scale * moves), first)
-            gains = jax.lax.map(lambda xi: self._gain(memory, xi, *draws), xis)
+            xis = jnp.where(scale > 0, self._allowed(memory, _around(self.task.designs, best[1], scale * moves)), first)
+            gains = jax.lax.map(lambda xi: self._gain(memory, xi, *draws) - price(self.task, xi[None]), xis)
             gains = jnp.where(jnp.isnan(gains), -jnp.inf, gains)
             chosen = gains.argmax()
             wins = gains[chosen] > best[0]
@@ -245,7 +247,21 @@ class Myopic(Policy):
         pick = jr.uniform(key, (half,), moves.dtype) * memory.observed.astype(moves.dtype)
         near = _around(space, memory.xis[pick.astype(int)], moves[:half])
         xis = _all_over(space, wide)
+        if self.task.reach is not None:
+            place = functools.partial(self.task.reach.place, previous=self._previous(memory), step=memory.observed)
+            xis, near = jax.vmap(place)(xis), self._allowed(memory, near)
         return xis.at[-half:].set(jnp.where(memory.observed > 0, near, xis[-half:]))
+
+    def _previous(self, memory: Belief) -> Float[Array, " dx"]:
+        """The last design, or what a constraint says was before the first."""
+        start = memory.xis[0] if self.task.reach is None else self.task.reach.start().astype(memory.xis.dtype)
+        return jnp.where(memory.observed > 0, memory.xis[memory.observed - 1], start)
+
+    def _allowed(self, memory: Belief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
+        """Designs moved into the range that a constraint leaves."""
+        if self.task.reach is None:
+            return xis
+        return jnp.clip(xis, *self.task.reach.interval(self._previous(memory), memory.observed))
 
     def _renew(self, memory: Belief) -> Belief:
         """Particles of equal weights from those of the history `known`."""

@@ -105,7 +105,8 @@ def _run(
     """A run to begin or to go on with."""
     if not (path / "config.toml").is_file():
         config = make_config(
-            preset_values(preset, name, task, method=method), ["evaluation.references=false", *overrides]
+            preset_values(preset, name, task, method=method, policy=_policy(method, task)),
+            ["evaluation.references=false", *overrides],
         )
         return RunFolder.create(path, terms.apply(config, task))
     folder = RunFolder.open(path)
@@ -114,6 +115,11 @@ def _run(
             got=f"a run of {begun.task} with a budget of {begun.budget:,}", expected=f"{name} with {terms}",
             fix="give another folder by --out, or the same task and terms.")  # fmt: skip
     return folder.own()
+
+
+def _policy(method: str, task: Task) -> str | None:
+    """The same for all that train one: the paper's."""
+    return None if method in ("static", *UNTRAINED) else paper_policy(task)
 
 
 def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[tuple[float, float]]:

@@ -1,7 +1,7 @@
 """What a preset reaches on every task of the paper, by `score` and `jointscore`, beside the paper's own figures.
 
-`jointscore` starts from the score that the run beside it has trained. Every run has a folder of its own, so that a bench that was
-stopped goes on where it was.
+`jointscore` starts from the score that the run beside it has trained, if it has trained one. Every run has a folder of its own,
+so that a bench that was stopped goes on where it was.
 """
 
 from collections.abc import Sequence
@@ -17,6 +17,7 @@ from scorebed.runs.config import make_config
 from scorebed.runs.durable import make_folder
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
+from scorebed.runs.methods import BY_SCORE
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
 
@@ -29,7 +30,7 @@ PAPER = {
     "double-link": (11.78, 11.99),
     "gravimetry": (8.42, 8.87),
 }
-COLUMNS = ("task", "method", "lower bound", "upper bound", "random", "static", "NLE", "seconds", "paper")
+COLUMNS = ("task", "method", "policy", "lower bound", "upper bound", "random", "static", "NLE", "seconds", "paper")
 
 
 class Reached(NamedTuple):
@@ -49,23 +50,32 @@ class Reached(NamedTuple):
         nle = sum(r["nle"] for r in self.records) // len(self.records)
         seconds = sum(_training_seconds(r) for r in self.records) / len(self.records)
         paper = f"{PAPER[self.task][0]:.2f}" if self.task in PAPER and self.method == "score" else ""
-        return [self.task, self.method, *bounds, *references, f"{nle:,}", f"{seconds:.0f}", paper]
+        return [self.task, self.method, str(first["policy"]), *bounds, *references, f"{nle:,}", f"{seconds:.0f}", paper]
 
 
 def laptop(
-    tasks: Sequence[str], out: Path, *, preset: str, seeds: int, overrides: Sequence[str] = (), progress: Progress
+    tasks: Sequence[str],
+    out: Path,
+    *,
+    preset: str,
+    seeds: int,
+    methods: Sequence[str] = BY_SCORE,
+    overrides: Sequence[str] = (),
+    progress: Progress,
 ) -> list[Reached]:
-    """Both methods on every task, `seeds` times each."""
+    """The methods on every task, `seeds` times each."""
     make_folder(out)
     reached = []
     for name in tasks:
-        records: dict[str, list[dict[str, Any]]] = {"score": [], "jointscore": []}
+        records: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
         for seed in range(seeds):
             before = out / f"{name}-score-{seed}"
             for method, found in records.items():
                 path = out / f"{name}-{method}-{seed}"
                 progress.begin(f"{name}, {method}, seed {seed}", 0, 0)
-                with _run(name, method, path, before, preset, [f"seed={seed}", *overrides]) as folder:
+                # What a policy is compared with does not depend on its seed: once for a task is enough.
+                references = f"evaluation.references={str(method == 'score' and seed == 0).lower()}"
+                with _run(name, method, path, before, preset, [f"seed={seed}", references, *overrides]) as folder:
                     progress.end(str(path))
                     found.append(Execution(folder, progress=progress).run())
                 jax.clear_caches()
@@ -74,22 +84,25 @@ def laptop(
 
 
 def _run(name: str, method: str, path: Path, before: Path, preset: str, overrides: Sequence[str]) -> RunFolder:
-    """A run to begin or to go on with; a joint one begins with the score of the run before it, and needs no references."""
+    """A run to begin or to go on with; a joint one begins with the score of the run before it, if it can."""
     if (path / "config.toml").is_file():
         return RunFolder.open(path).own()
     task = make_task(name)
     values = preset_values(preset, name, task, method=method)
     if method == "score":
         return RunFolder.create(path, make_config(values, overrides))
-    values |= check_upfront(before, method, task)
-    folder = RunFolder.create(path, make_config(values, ["evaluation.references=false", *overrides]))
-    copy_upfront(before, folder)
+    shared = before.is_dir() and RunFolder.open(before).config().score.kind == values["score"]["kind"]
+    if shared:
+        values |= check_upfront(before, method, task)
+    folder = RunFolder.create(path, make_config(values, overrides))
+    if shared:
+        copy_upfront(before, folder)
     return folder
 
 
 def table(reached: Sequence[Reached]) -> str:
     """The result as a Markdown table."""
-    rows = [list(COLUMNS), ["---", "---", *["---:"] * (len(COLUMNS) - 2)], *(each.row() for each in reached)]
+    rows = [list(COLUMNS), [*["---"] * 3, *["---:"] * (len(COLUMNS) - 3)], *(each.row() for each in reached)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 

@@ -8,7 +8,7 @@ import copy
 from typing import Any
 
 from scorebed.errors import UnknownNameError
-from scorebed.policies import paper_policy
+from scorebed.policies import finds_modes, our_policy, paper_policy
 from scorebed.runs.methods import BY_SCORE, UNTRAINED
 from scorebed.runs.training import STATIC_RATE
 from scorebed.tasks.base import IID, Markov, Task
@@ -23,21 +23,41 @@ PRESETS = ("quick", "laptop", "paper")
 Values = dict[str, Any]
 
 
-def preset_values(preset: str, task_name: str, task: Task, *, method: str = "score") -> Values:
-    """The configuration of a preset as nested values, before a user's own are laid over it."""
+def preset_values(
+    preset: str, task_name: str, task: Task, *, method: str = "score", policy: str | None = None
+) -> Values:
+    """The configuration of a preset as nested values, before a user's own are laid over it.
+
+    Without a policy: the paper's; for the methods by a score and two cores ours.
+    """
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
-    sizes = copy.deepcopy(_paper(task) if preset == "paper" else _particles(task, quick=preset == "quick"))
-    paper = preset == "paper"
-    sizes["density"] = _density(task, method, paper=paper, quick=preset == "quick")
+    paper, quick = preset == "paper", preset == "quick"
+    if policy is None:
+        ours = method in BY_SCORE and not paper
+        policy = method if method in ("static", *UNTRAINED) else (our_policy if ours else paper_policy)(task)
+    sizes = copy.deepcopy(_paper(task) if paper else _two_cores(task, policy, quick=quick))
+    if preset == "laptop" and method == "score" and finds_modes(task):
+        sizes["score"] |= _laplace(task)
+    sizes["density"] = _density(task, method, paper=paper, quick=quick)
     sizes["iosmc"] = _nested(task, paper=paper)
     if method not in BY_SCORE:  # who is not done early uses what it is given
         sizes["policy_training"]["patience"] = 0
     sizes["policy_training"] |= _own(method, task, paper=paper, steps=sizes["density"]["steps"])
-    policy = method if method in ("static", *UNTRAINED) else paper_policy(task)
+    if not task.has_density:
+        sizes["score"] |= {"weights": "none"} | _without_density(preset)
+        sizes["evaluation"]["outer"] = 2048  # experiments are all that the bound of a posterior takes
     if method == "myopic" and not paper:  # it computes in every experiment
         sizes["evaluation"]["outer"] = 128
     return {"task": task_name, "method": method, "preset": preset, "policy": policy} | sizes
+
+
+def _without_density(preset: str) -> Values:
+    """A network for sliced score matching: particles are made of likelihoods, and a conservative one costs a third derivative."""
+    if preset == "paper":
+        return {"kind": "transformer-direct"}
+    steps = 3000 if preset == "quick" else 10_000
+    return {"kind": "transformer-direct", "width": 64, "blocks": 2, "heads": 4, "steps": steps}
 
 
 def _density(task: Task, method: str, *, paper: bool, quick: bool) -> Values:
@@ -92,7 +112,7 @@ def _own(method: str, task: Task, *, paper: bool, steps: int) -> Values:
 
 def _paper(task: Task) -> Values:
     """Tables "Policy training", "Score network training" and the P = 1 rows of the budget tables."""
-    dynamical, gravimetry = not isinstance(task, IID), isinstance(task, Gravimetry)
+    dynamical = not isinstance(task, IID)
     lambda_y, clip = (
         {
             "Pendulum": (0.0125, 5000.0),
@@ -103,7 +123,6 @@ def _paper(task: Task) -> Values:
         if _built_in(task)
         else ("auto", 10.0)
     )
-    inner = 5_000_000 if gravimetry or (isinstance(task, LocationFinding) and task.designs.dim == 2) else 1_000_000
     return {
         "policies": 3 if dynamical else 1,
         "repeats": 4,
@@ -133,28 +152,35 @@ def _paper(task: Task) -> Values:
             "monitor_every": 50 if dynamical else 1000,
             "monitor_inner": 100_000,
         },
-        "evaluation": {"outer": 2048, "inner": inner, "select_outer": 512, "select_inner": 1_000_000},
+        "evaluation": {"outer": 2048, "inner": _paper_inner(task), "select_outer": 512, "select_inner": 1_000_000},
     }
 
 
-def _particles(task: Task, *, quick: bool) -> Values:
-    """Likelihood particles and short schedules, for two cores; a small transformer where the likelihood sees the whole history.
+def _laplace(task: Task) -> Values:
+    """One start suffices for the dynamical systems; sources, and a void, have to be looked for."""
+    return {"kind": "laplace", "cloud": 8} | (
+        {"particles": 16, "iterations": 16} if isinstance(task, IID) else {"particles": 1, "iterations": 6}
+    )
+
+
+def _two_cores(task: Task, policy: str, *, quick: bool) -> Values:
+    """Likelihood particles and short schedules; a small transformer where the likelihood sees the whole history.
 
     A task of somebody's own may have a slow likelihood, so its bounds are smaller: theirs is a ceiling of log 10⁵ = 11.5 nats.
     """
     dynamical = not isinstance(task, IID)
+    recurrent = dynamical or task.constraint is not None
     pooled, own = isinstance(task, IID | Markov), not _built_in(task)
     network: Values = (
         {"kind": "particles", "particles": 8, "cloud": 8, "width": 128}
         if pooled
         else {"kind": "transformer-direct", "width": 64, "blocks": 2, "heads": 4}
     )
-    policy_steps = (150 if dynamical else 300) if quick else 1000
     return {
-        "policies": 1,
+        "policies": 3 if policy == "plan" and not quick else 1,
         "score": {
             **network,
-            "steps": (3000 if dynamical else 1200) if quick else 8000,
+            "steps": _score_steps(task) if quick else 4000,
             "batch": 256,
             "learning_rate": 1e-3,
             "clip": 10.0,
@@ -162,25 +188,47 @@ def _particles(task: Task, *, quick: bool) -> Values:
             "ema": 0.99,
         },
         "policy_training": {
-            "steps": policy_steps,
             "batch": 256,
-            "learning_rate": 5e-4 if dynamical else 1e-3,
             "schedule": "cosine",
-            "limit": 0.0 if dynamical else 0.01,
-            "noise_rate": 20.0 if dynamical else 1.0,
-            "beta1": 0.9 if dynamical else 0.8,
-            "beta2": 0.999 if dynamical else 0.998,
+            # Shortened gradients would weigh nats against costs wrongly.
+            "limit": 0.0 if recurrent or task.cost is not None else 0.01,
+            "noise_rate": 20.0 if recurrent else 1.0,
+            "beta1": 0.9 if recurrent else 0.8,
+            "beta2": 0.999 if recurrent else 0.998,
             "monitor_every": 25 if quick else 50,
             "monitor_inner": 20_000 if own or isinstance(task, Pendulum | CartPole) else 100_000,
             "patience": 50 if dynamical and quick else 0,
-        },
+        }
+        | _schedule(policy, dynamical=recurrent, quick=quick),
         "evaluation": {
             "outer": 512 if quick else 2048,
-            "inner": 100_000 if own else 1_000_000,
+            "inner": 100_000 if own else _paper_inner(task) if not quick else 1_000_000,
             "select_outer": 256,
             "select_inner": 20_000 if own else 100_000,
         },
     }
+
+
+def _score_steps(task: Task) -> int:
+    """About two minutes of stage 1: a step on the larger systems takes twice as long as on the pendulum."""
+    if isinstance(task, IID):
+        return 1200
+    return 1500 if isinstance(task, CartPole | DoubleLink) else 3000
+
+
+def _schedule(policy: str, *, dynamical: bool, quick: bool) -> Values:
+    """How a policy is trained that has its own wishes, or any other."""
+    if policy == "modes":
+        return {"steps": 150 if quick else 600, "batch": 64 if quick else 128, "learning_rate": 3e-3}
+    if policy == "plan":
+        return {"steps": 150 if quick else 400, "batch": 256, "learning_rate": 1e-3, "ema": 0.9}
+    return {"steps": (150 if dynamical else 300) if quick else 1000, "learning_rate": 5e-4 if dynamical else 1e-3}
+
+
+def _paper_inner(task: Task) -> int:
+    """Contrastive parameters of the paper's bounds."""
+    planar = isinstance(task, LocationFinding) and task.designs.dim == 2
+    return 5_000_000 if planar or isinstance(task, Gravimetry) else 1_000_000
 
 
 def _built_in(task: Task) -> bool:

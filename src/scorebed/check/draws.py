@@ -56,8 +56,8 @@ def draw_experiments(task: Task, *, key: PRNGKeyArray) -> Experiments:
     random, k, T = _generator(key), task.prior.dim, min(task.horizon, STEPS)
     zs = random.standard_normal((2, EXPERIMENTS, k))
     xis = [_designs(task, random, (EXPERIMENTS, T)) for _ in range(2)]
-    noise = random.standard_normal((2, EXPERIMENTS, T, task.outcome_dim))
-    return _numpy(once(jax.vmap(lambda *each: _experiment(task, *each)))(*_single(*zs, *xis, *noise)))
+    noise, weights = (random.standard_normal((EXPERIMENTS, T, n)) for n in (task.noise_dim, task.outcome_dim))
+    return _numpy(once(jax.vmap(lambda *each: _experiment(task, *each)))(*_single(*zs, *xis, noise, weights)))
 
 
 def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
@@ -66,8 +66,8 @@ def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
     edges = _edges(task)
     n = CONDITIONS + len(edges)
     xis = np.concatenate([_designs(task, random, (CONDITIONS,)), edges])
-    before = _designs(task, random, (n, steps)), random.standard_normal((n, steps, task.outcome_dim))
-    noise = random.standard_normal((n, DRAWS, task.outcome_dim))
+    before = _designs(task, random, (n, steps)), random.standard_normal((n, steps, task.noise_dim))
+    noise = random.standard_normal((n, DRAWS, task.noise_dim))
     given = _single(random.standard_normal((n, task.prior.dim)), xis, *before, noise)
     later = jnp.arange(n) % 2 == 1
     return _numpy(once(jax.vmap(lambda *each: _step(task, *each)))(*given, later))
@@ -79,13 +79,19 @@ def _experiment(
     other_z: Float[Array, " k"],
     xis: Float[Array, "T dx"],
     other_xis: Float[Array, "T dx"],
-    noise: Float[Array, "T dy"],
+    noise: Float[Array, "T dn"],
     weights: Float[Array, "T dy"],
 ) -> Experiments:
     k, dx = len(z), xis.shape[-1]
+    xis, other_xis = _obeying(task, xis), _obeying(task, other_xis)
     theta, other = task.prior.from_latent(z), task.prior.from_latent(other_z)
     ys, pull = jax.vjp(lambda xis: observe(task, theta, xis, noise), xis)
-    likelihood = lambda theta, ys, xis: log_likelihood(task, theta, ys, xis)  # noqa: E731
+
+    def likelihood(theta: Array, ys: Array, xis: Array) -> Array:
+        if task.has_density:
+            return log_likelihood(task, theta, ys, xis)
+        return (weights * observe(task, theta, xis, noise)).sum()  # in its place, what outcomes say of θ and ξ
+
     log_lik, (grad_theta, grad_y, grad_xi) = jax.value_and_grad(likelihood, argnums=(0, 1, 2))(theta, ys, xis)
 
     def change(which: Array) -> tuple[Array, Array]:
@@ -107,11 +113,15 @@ def _step(
     z: Float[Array, " k"],
     xi: Float[Array, " dx"],
     xis_before: Float[Array, "n dx"],
-    noise_before: Float[Array, "n dy"],
-    noises: Float[Array, "N dy"],
+    noise_before: Float[Array, "n dn"],
+    noises: Float[Array, "N dn"],
     later: Array,
 ) -> Draws:
     theta = task.prior.from_latent(z)
+    if task.reach is not None:
+        xis_before, start = _obeying(task, xis_before), task.reach.start()
+        previous = jnp.where(later, xis_before[-1], start) if len(xis_before) else start
+        xi = task.reach.place(xi, previous, jnp.where(later, len(xis_before), 0))
 
     def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
         xi, noise = data
@@ -123,7 +133,7 @@ def _step(
 
     def draw(noise: Array) -> tuple[Array, ...]:
         sample = lambda noise: task.outcome(theta, state, xi, noise)  # noqa: E731
-        density = lambda y, theta, xi: task.log_prob(y, theta, state, xi)  # noqa: E731
+        density = lambda y, theta, xi: task.log_prob(y, theta, state, xi) if task.has_density else 0 * y.sum()  # noqa: E731
         y = sample(noise)
         log_prob, (grad_y, grad_theta, grad_xi) = jax.value_and_grad(density, argnums=(0, 1, 2))(y, theta, xi)
         return y, noise, jax.jacfwd(sample)(noise), log_prob, grad_theta, grad_y, grad_xi
@@ -139,6 +149,11 @@ def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) ->
         return low + (high - low) * random.uniform(size=(*shape, space.dim))
     size = random.uniform(0.2, 3.0, (*shape[:1], *(1,) * len(shape)))
     return np.asarray(space.constrain(jnp.asarray(size * random.standard_normal((*shape, space.dim)), jnp.float32)))
+
+
+def _obeying(task: Task, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
+    """Designs that policies can come to: a model need not be defined for others, such as times out of order."""
+    return xis if task.reach is None or not len(xis) else task.reach.obey(xis)
 
 
 def _edges(task: Task) -> np.ndarray:

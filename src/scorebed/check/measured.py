@@ -14,9 +14,11 @@ from jaxtyping import PRNGKeyArray
 
 from scorebed.check.draws import CONDITIONS, DRAWS, Draws, Experiments, draw_experiments, draw_steps
 from scorebed.check.finding import DISCRETE_OUTCOME, ERROR, HINT, WARNING, Finding, failed, fault
+from scorebed.estimators.score import noise_change
 from scorebed.keys import named
 from scorebed.tasks.base import Gaussian, Task
 from scorebed.tasks.describe import DISCRETE_DESIGNS
+from scorebed.tasks.interest import has_nuisance
 
 ALARM = 6.0  # standard errors
 FEW_VALUES = 8  # draws per distinct value from which on an outcome counts as discrete
@@ -35,10 +37,10 @@ def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
     discrete = _discrete(task, draws)
     effects = _effects(task, runs)
     found = discrete + effects + _prior(runs)
-    if not discrete:
+    if not discrete and task.has_density:
         found += _density(task, draws)
     if not any(f.severity == ERROR for f in found):
-        found += _additive(task, runs)
+        found += _additive(task, runs) if task.has_density else _additive_outcome(task, key=named(key, "noise"))
     return found
 
 
@@ -63,7 +65,7 @@ def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
         bad = np.concatenate([(~np.isfinite(part)).reshape(-1, len(quantities)) for part in (one, two)])
         if bad.any():
             name = quantities[int(bad.sum(0).argmax())].name
-            return [fault("gradient", f"the gradient of `log_prob` in {what} '{name}' is NaN or infinite in "
+            return [fault("gradient", f"the gradient of {_likelihood(task)} in {what} '{name}' is NaN or infinite in "
                             f"{bad.any(1).mean():.1%} of the draws",
                             "smooth what has a corner or a root at zero, as in jnp.sqrt(x**2 + 1e-12)")]  # fmt: skip
     return _edge(task, draws)
@@ -83,6 +85,11 @@ def _edge(task: Task, draws: Draws) -> list[Finding]:
             return [fault("gradient", f"a value or a gradient is NaN or infinite at {where}, where policies may go",
                             "narrow its range a little, or keep zero out of roots, logarithms and quotients")]  # fmt: skip
     return []
+
+
+def _likelihood(task: Task) -> str:
+    """What decides about parameters and designs: the density, or the outcome itself where there is none."""
+    return "`log_prob`" if task.has_density else "`outcome`"
 
 
 def _scale(task: Task) -> str:
@@ -127,10 +134,10 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
     for i, q in enumerate(task.prior.quantities):
         if not changes_density[i]:
             found.append(Finding("no-effect", ERROR if changes_y[i] else WARNING,
-                                 f"the parameter '{q.name}' has no effect on `log_prob`: nothing can be learnt about it",
+                                 f"the parameter '{q.name}' has no effect on {_likelihood(task)}: nothing can be learnt about it",
                                  f"use theta[{i}] in the model, or leave the parameter out"))  # fmt: skip
         elif not runs.grad_theta[..., i].any():
-            found.append(fault("gradient", f"the gradient of `log_prob` in the parameter '{q.name}' is zero everywhere, "
+            found.append(fault("gradient", f"the gradient of {_likelihood(task)} in the parameter '{q.name}' is zero everywhere, "
                                  "though it has an effect", "make the model smooth in it, and use no stop_gradient"))  # fmt: skip
     return found
 
@@ -191,16 +198,25 @@ def _disagreement(task: Task, draws: Draws, *, one_to_one: bool) -> list[Finding
                     "write both with one mean and one noise, or inherit from Gaussian and write mean and scale")]  # fmt: skip
 
 
+def _additive_outcome(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
+    """The same without a density, by the part of an outcome that its noise makes."""
+    change, allowed = noise_change(task, key=key)
+    return _as_declared(task, change <= allowed)
+
+
 def _additive(task: Task, runs: Experiments) -> list[Finding]:
     """y = mean + constant · noise leaves log p(y | θ, ξ) as it is when ξ changes and y follows."""
     norm = lambda x: np.sqrt((x**2).sum((1, 2)))  # noqa: E731
     part, along = norm(runs.grad_xi), norm(runs.along)
     share = along / (part + 1e-3 * (part.mean() + 1e-30))
-    holds = np.quantile(share, 0.9) < 0.01 and share.max() < 0.1
+    return _as_declared(task, bool(np.quantile(share, 0.9) < 0.01 and share.max() < 0.1))
+
+
+def _as_declared(task: Task, holds: bool) -> list[Finding]:
     if task.additive_noise and not holds:
         return [fault("additive-noise", "`additive_noise` is True, but the noise changes with the design or the state",
                         "write additive_noise = False")]  # fmt: skip
-    if not task.additive_noise and holds:
+    if not task.additive_noise and holds and not has_nuisance(task):
         return [Finding("additive-noise", HINT, "the noise is additive, which saves a part of every gradient",
                         "write additive_noise = True")]  # fmt: skip
     return []

@@ -1,6 +1,8 @@
 """Where a single step tells most: its expected information gain, by nested Monte Carlo over a grid of designs.
 
 EIG₁(ξ) ≥ E[log p(y | θ₀, ξ) − log 1/(M+1) Σ_{m=0..M} p(y | θ_m, ξ)]
+
+With nuisance parameters the first term is log 1/M Σ_{l=1..M} p(y | ψ₀, η_l, ξ), as in `bounds_nuisance.py`.
 """
 
 import itertools
@@ -14,6 +16,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.once import once
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import has_nuisance, renew
 from scorebed.tasks.spaces import Box, Space
 
 REACH = 3.0  # design units to each side of an unbounded space
@@ -38,29 +41,34 @@ def line(space: Space, i: int, values: np.ndarray) -> Float[np.ndarray, "G dx"]:
 
 
 def _around(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    edge = np.asarray(space.constrain(REACH * jnp.ones(space.dim)))
-    return tuple(-edge), tuple(edge)
+    edge = tuple(float(end) for end in space.constrain(REACH * jnp.ones(space.dim)))
+    return tuple(-end for end in edge), edge
 
 
 def one_step_eig(
     task: Task, xis: Float[np.ndarray, "G dx"], *, outer: int = 256, inner: int = 256, key: PRNGKeyArray
 ) -> Float[np.ndarray, " G"]:
-    """EIG of the first step at each design, with common draws. G·N·(M + 1) NLE."""
+    """EIG of the first step at each design, with common draws. G·N·(M + 1) NLE, with nuisance parameters G·N·(2M + 1)."""
     random, k = np.random.default_rng(np.asarray(jr.key_data(key))), task.prior.dim
-    sizes = ((outer, k), (inner, k), (outer, task.outcome_dim))
+    sizes = ((outer, k), (inner, k), (outer, task.noise_dim))
     zs, other_zs, noise = (jnp.asarray(random.standard_normal(size), jnp.float32) for size in sizes)
 
-    def at(xi: Float[Array, " dx"], thetas: Float[Array, "N k"], others: Float[Array, "M k"]) -> Scalar:
-        def gain(theta: Array, eps: Array) -> Scalar:
+    def at(xi: Float[Array, " dx"], others: Float[Array, "M k"]) -> Scalar:
+        def gain(z: Array, eps: Array) -> Scalar:
+            theta = task.prior.from_latent(z)
             y = task.outcome(theta, task.initial(theta), xi, eps)
             log_prob = lambda theta: task.log_prob(y, theta, task.initial(theta), xi)  # noqa: E731
             own, rest = log_prob(theta), jax.nn.logsumexp(jax.vmap(log_prob)(others))
-            return own - jnp.logaddexp(own, rest) + math.log(inner + 1)
+            first = own
+            if has_nuisance(task):
+                alike = jax.vmap(task.prior.from_latent)(renew(task, z, other_zs[::-1]))
+                first = jax.nn.logsumexp(jax.vmap(log_prob)(alike)) - math.log(inner)
+            return first - jnp.logaddexp(own, rest) + math.log(inner + 1)
 
-        return jax.vmap(gain)(thetas, noise).mean()
+        return jax.vmap(gain)(zs, noise).mean()
 
     def everywhere(xis: Float[Array, "G dx"]) -> Float[Array, " G"]:
-        thetas, others = jax.vmap(task.prior.from_latent)(zs), jax.vmap(task.prior.from_latent)(other_zs)
-        return jax.lax.map(lambda xi: at(xi, thetas, others), xis)
+        others = jax.vmap(task.prior.from_latent)(other_zs)
+        return jax.lax.map(lambda xi: at(xi, others), xis)
 
     return np.asarray(once(everywhere)(jnp.asarray(xis, jnp.float32)))

@@ -17,16 +17,18 @@ import numpy as np
 from scorebed.check.finding import DISCRETE_OUTCOME, Finding, failed, fault
 from scorebed.errors import ScorebedError
 from scorebed.tasks.base import Gaussian, Task
+from scorebed.tasks.cost import Cost
+from scorebed.tasks.interest import check_interest
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 def traced_findings(task: Task) -> list[Finding]:
     """Faults of the declaration, then those of each method, in the order in which an experiment calls them."""
-    found = _declaration(task)
+    found = _declaration(task) or _interest(task)
     if found:
         return found
-    theta, xi, y = (_vector(n) for n in (task.prior.dim, task.designs.dim, task.outcome_dim))
+    theta, xi, y, noise = (_vector(n) for n in (task.prior.dim, task.designs.dim, task.outcome_dim, task.noise_dim))
     sample = _trace(task, "prior.sample", lambda: task.prior.sample(key=jr.key(0)))
     start = _trace(task, "initial", task.initial, theta)
     found = sample.found + start.found
@@ -39,14 +41,15 @@ def traced_findings(task: Task) -> list[Finding]:
         found += _gaussian(task, theta, state, xi)
     if found:  # what follows would only repeat them
         return found
-    outcome = _trace(task, "outcome", task.outcome, theta, state, xi, y)
-    density = _trace(task, "log_prob", task.log_prob, y, theta, state, xi)
+    outcome = _trace(task, "outcome", task.outcome, theta, state, xi, noise)
+    density = _trace(task, "log_prob", task.log_prob, y, theta, state, xi) if task.has_density else _Traced(None, [])
     after = _trace(task, "advance", task.advance, theta, state, xi, y)
     found = outcome.found + density.found + after.found
     if not outcome.found:
         found += _shape("outcome", outcome.shape, task.outcomes, "outcome")
-    if not density.found:
+    if task.has_density and not density.found:
         found += _scalar("log_prob", density.shape)
+    found += _cost(task, xi)
     return found if after.found else found + _same_state(state, after.shape)
 
 
@@ -110,7 +113,49 @@ def _declaration(task: Task) -> list[Finding]:
         found.append(
             fault("declaration", "the range of a design is not finite", "use unbounded(…, scale=…) for such a design")
         )  # fmt: skip
+    if not found:
+        found = _constraint(task)
     return found
+
+
+def _constraint(task: Task) -> list[Finding]:
+    try:
+        _ = task.reach
+    except ScorebedError as error:
+        return [_declared(error)]
+    if task.cost is None or isinstance(task.cost, Cost):
+        return []
+    return [fault("declaration", f"`cost` is a {type(task.cost).__name__}, expected what a design costs",
+                  "write cost = priced(\"name [unit]\", lambda xi: …, nats=…) of scorebed.tasks.describe")]  # fmt: skip
+
+
+def _cost(task: Task, xi: Any) -> list[Finding]:
+    if task.cost is None:
+        return []
+    try:
+        jax.eval_shape(task.cost.of, xi)
+    except ScorebedError as error:
+        return [_declared(error)]
+    except Exception as error:
+        return [failed(task, "cost", error)]
+    return []
+
+
+def _declared(error: ScorebedError) -> Finding:
+    sentence, _, fix = str(error).partition(". Fix: ")
+    return fault("declaration", sentence, fix.rstrip("."))
+
+
+def _interest(task: Task) -> list[Finding]:
+    """Parameters of interest are some of those that there are; noise beyond the outcome's has no density."""
+    try:
+        check_interest(task, key=jr.key(0))
+    except ScorebedError as error:
+        return [_declared(error)]
+    if task.extra_noise and task.has_density:
+        return [fault("declaration", "`extra_noise` belongs to models without a density, and this one has `log_prob`",
+                        "leave it out, or inherit from Implicit")]  # fmt: skip
+    return []
 
 
 def _latent(task: Task) -> list[Finding]:

@@ -23,6 +23,7 @@ COMMANDS = {
     "report": "A run as one HTML file: bounds, curves, experiments, cost.",
     "live": "The experiment at the bench: next design, measure, enter, next design.",
     "serve": "The experiment at the bench as a web page, and JSON for instruments.",
+    "export": "The policy for a bench computer, which needs no scorebed there.",
     "nle": "The budget arithmetic of the paper, exact.",
 }
 

@@ -8,26 +8,35 @@ import numpy as np
 
 from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
+from scorebed.session.circumstances import wanted_sentence
 from scorebed.session.engine import Session
-from scorebed.session.entry import Entry, parse_entry
+from scorebed.session.entry import Entry, check_plan, parse_entry, parse_limits, parse_numbers
 from scorebed.session.posterior import IMPROBABLE, QUANTILES, Marginal
-from scorebed.session.state import Proposal, Record, Vector
+from scorebed.session.state import LIMITED, PLANNED, REFINED, Change, Proposal, Record, Vector
 from scorebed.tasks.spaces import Quantity
 
 WIDTH = 41  # columns of a drawn marginal
 RANGE = (0.005, 0.995)  # of the prior, which a drawn marginal spans
+REFINING = 30.0  # seconds
 
 HELP = """\
 numbers        the outcome, with blanks between numbers:  0.52  or  1.5 -2e-3
 numbers @ xi   the outcome, and the design that was used if it was not the one proposed:  0.52 @ 1.25
-u              undo: take the last step back
+u              undo: take the last step or change back
 s              skip this step, because the trial failed (only where steps are independent)
 c STEP ...     correct the outcome of a step, and the design used if it is given:  c 2 0.48  or  c 2 0.48 @ 1.3
 n TEXT         keep a note with this step
+w ...          what if: the design that would follow an outcome; without numbers, that of outcomes from low to high:  w 0.3
+l LOW:HIGH     limits of the designs from now on, a pair for every coordinate:  l 0:1.5  or  l 0:1.5 :3; l off lifts them
+t STEPS        another number of steps in all than was trained for:  t 10
+r SECONDS      refine: train the policy on what is known, for the steps that remain; 30 seconds if left out
 h              the history: all steps and notes
 f              finish the experiment
 q              save and quit (everything is stored already)
 ?              this help"""
+
+
+CHANGED = {LIMITED: "the limits", PLANNED: "the number of steps", REFINED: "the refined policy"}
 
 
 class Dialogue:
@@ -44,6 +53,8 @@ class Dialogue:
         state = self.session.state
         seen = f", {len(state.records)} taken before" if state.records else ""
         print_text(f"experiment '{self.session.name}', {state.horizon} steps{seen}; ? for help")
+        for sentence in self.session.circumstances():
+            print_text(sentence)
         if state.records:
             self._show_knowledge()
         try:
@@ -79,8 +90,8 @@ class Dialogue:
         if line == "?":
             print_text(HELP)
         elif line == "u":
-            record = self.session.undo()
-            print_text("undone: the end" if record is None else f"undone: {self._told(record)}")
+            undone = self.session.undo()
+            print_text("undone: the end" if undone is None else f"undone: {self._told(undone)}")
         elif line == "s":
             print_text(f"stored: {self._told(self.session.skip(step=self.session.state.step))}")
         elif line == "h":
@@ -92,6 +103,14 @@ class Dialogue:
             print_text("noted")
         elif command == "c":
             self._correct(rest)
+        elif command == "w":
+            self._what_if(rest.strip())
+        elif command == "l":
+            self._limit(rest.strip())
+        elif command == "t":
+            self._plan(rest.strip())
+        elif command == "r":
+            self._refine(rest.strip())
         else:
             self._enter(line)
 
@@ -117,6 +136,35 @@ class Dialogue:
             record = self.session.correct(int(number), entry.y, entry.xi)
             print_text(f"corrected: {self._told(record)}")
             self._show_knowledge()
+
+    def _what_if(self, rest: str) -> None:
+        """The designs that would follow. Nothing is stored."""
+        if rest:
+            entry = parse_entry(self.task, rest)
+            design = self.session.foresee(entry.y, entry.xi)
+            outcome = self._listed(self.task.outcomes, entry.y)
+            print_text(f"after {outcome}: {self._listed(self.task.designs.quantities, design)}")
+            return
+        designs, outcomes = self.task.designs.quantities, self.task.outcomes
+        columns = {"": RIGHT} | {f"if {q}": RIGHT for q in outcomes} | {f"then {q}": RIGHT for q in designs}
+        rows = [[f"{each.level:.0%}", *_cells(each.y), *_cells(each.design)] for each in self.session.outlook()]
+        print_table(columns, rows)
+
+    def _limit(self, rest: str) -> None:
+        limits = parse_limits(self.task, rest)
+        self.session.limit(*((None, None) if limits is None else (limits.low, limits.high)))
+        self._show_circumstances("stored: designs have no limits but the task's")
+
+    def _plan(self, rest: str) -> None:
+        self.session.plan(check_plan(int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else rest))
+        self._show_circumstances(f"stored: {self.session.state.horizon} steps, as trained")
+
+    def _refine(self, rest: str) -> None:
+        seconds = parse_numbers("the time to refine", rest, (Quantity("seconds"),))[0] if rest else REFINING
+        print_text(f"refining for about {seconds:g} s ...")
+        sys.stdout.flush()
+        refined = self.session.refine(seconds)
+        print_text(("stored: " if refined.kept else "") + refined.sentence)
 
     def _sure(self, entry: Entry, step: int | None) -> bool:
         """Ask back if the outcome is improbable. Where that cannot be said nothing is asked."""
@@ -162,6 +210,9 @@ class Dialogue:
                 print_text(
                     f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} {m.quantity.unit}".rstrip() + " (90%)"
                 )
+            limited = wanted_sentence(proposal, self.task.designs.quantities)
+            for sentence in (*((limited,) if limited else ()), *self.session.warnings()):
+                print_text(f"  {sentence}")
         return ", ".join(map(str, self.task.outcomes)) + " > "
 
     def _show_knowledge(self) -> None:
@@ -190,6 +241,10 @@ class Dialogue:
             f"{len(posterior.theta)})"
         )
 
+    def _show_circumstances(self, otherwise: str) -> None:
+        """What is different from training by now."""
+        print_text("\n".join(self.session.circumstances()) or otherwise)
+
     def _show_history(self) -> None:
         state = self.session.state
         designs, outcomes = self.task.designs.quantities, self.task.outcomes
@@ -205,7 +260,9 @@ class Dialogue:
         ]
         print_table({"step": RIGHT, "": LEFT} | {str(q): RIGHT for q in (*designs, *outcomes)} | {"notes": TEXT}, rows)
 
-    def _told(self, record: Record) -> str:
+    def _told(self, record: Record | Change) -> str:
+        if isinstance(record, Change):
+            return CHANGED[record.kind]
         if record.y is None or record.used is None:
             return f"step {record.step} skipped"
         told = f"step {record.step}, {self._listed(self.task.outcomes, record.y)}"

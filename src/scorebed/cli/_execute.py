@@ -1,21 +1,33 @@
 """What `train` and `resume` share: carry a run out, keep it on Ctrl-C, answer."""
 
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._progress import Bars
 from scorebed.report import write_report
+from scorebed.runs.evaluation import CONTRASTIVE, in_words
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.own import OwnTask
 from scorebed.runs.training import Execution
 
 
-def execute(folder: RunFolder, *, task: OwnTask | None = None, as_json: bool) -> None:
-    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is one."""
+def execute(
+    folder: RunFolder,
+    *,
+    task: OwnTask | None = None,
+    as_json: bool,
+    context: AbstractContextManager[Any] | None = None,
+) -> None:
+    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is one.
+
+    `context` is that of several devices (`devices.among`).
+    """
     bars = Bars()
     try:
-        record = Execution(folder, progress=bars, task=task).run()
+        with context or nullcontext():
+            record = Execution(folder, progress=bars, task=task).run()
     except KeyboardInterrupt:
         bars.close()
         again = f" --task {task.name}" if task else ""
@@ -31,19 +43,24 @@ def execute(folder: RunFolder, *, task: OwnTask | None = None, as_json: bool) ->
 def show(record: dict[str, Any], path: str) -> None:
     """The bounds of a run beside its references, for a person."""
     rows = [("policy " + record["policy"], record)] + [(n, b) for n, b in record["references"].items()]
+    costs = ("cost", "in nats") if "cost" in record else ()
+    contrastive = record["bound"] == CONTRASTIVE
     print_table(
-        {"designs": LEFT} | dict.fromkeys(("lower bound", "upper bound", "N", "M"), RIGHT),
+        {"designs": LEFT} | dict.fromkeys(("lower bound", "upper bound", *costs, "N", "M"), RIGHT),
         [
             [
                 name,
                 f"{b['lower']:.3f} ± {b['lower_se']:.3f}",
-                f"{b['upper']:.3f} ± {b['upper_se']:.3f}",
+                f"{b['upper']:.3f} ± {b['upper_se']:.3f}" if contrastive else "none",
+                *([f"{b['cost']:.4g} ± {b['cost_se']:.2g}", f"{b['cost_nats']:.3f}"] if costs else []),
                 f"{b['outer']:,}",
-                f"{b['inner']:,}",
+                f"{b['inner']:,}" if contrastive else "none",
             ]
             for name, b in rows
         ],
     )
+    if not contrastive or "interest" in record:
+        print_text(f"bounds: {in_words(record)}")
     if record["saturated"] > 0.05:
         print_text(
             f"{record['saturated']:.0%} of the trajectories are pressed against the ceiling log(M+1) = "

@@ -22,7 +22,9 @@ def bench(
     /,
     *,
     task: Annotated[str, Parameter(help="The task of compare; for laptop names with commas between them, or all.")],
-    methods: Annotated[str, Parameter(help="Of compare: all, or names with commas between them.")] = "all",
+    methods: Annotated[
+        str, Parameter(help="all, or names with commas between them; laptop has score and jointscore.")
+    ] = "all",
     budget: Annotated[str | None, Parameter(help="Of compare: likelihood evaluations for every method.")] = None,
     minutes: Annotated[str | None, Parameter(help="Of compare: minutes of training for every method.")] = None,
     preset: Annotated[str | None, Parameter(help="quick, laptop or paper; compare takes quick.")] = None,
@@ -41,7 +43,7 @@ def bench(
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
     if name == "laptop":
-        _laptop(task, preset or "laptop", whole("--seeds", seeds, 1), out, set_, as_json)
+        _laptop(task, methods, preset or "laptop", whole("--seeds", seeds, 1), out, set_, as_json)
     else:
         overrides = [f"seed={whole('--seed', seed, 0)}", *set_]
         _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
@@ -82,12 +84,19 @@ def _compare(
     print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
 
 
-def _laptop(task: str, preset: str, seeds: int, out: Path | None, overrides: list[str], as_json: bool) -> None:
+def _laptop(
+    task: str, methods: str, preset: str, seeds: int, out: Path | None, overrides: list[str], as_json: bool
+) -> None:
     from scorebed.bench.laptop import COLUMNS, PAPER, laptop, table
     from scorebed.bench.presets import PRESETS
     from scorebed.errors import UnknownNameError
+    from scorebed.runs.methods import BY_SCORE
     from scorebed.tasks import TASKS
 
+    picked = BY_SCORE if methods == "all" else tuple(each.strip() for each in methods.split(","))
+    for each in picked:
+        if each not in BY_SCORE:
+            raise UnknownNameError("method of this bench", each, BY_SCORE)
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
     tasks = tuple(PAPER) if task == "all" else tuple(each.strip() for each in task.split(","))
@@ -96,12 +105,12 @@ def _laptop(task: str, preset: str, seeds: int, out: Path | None, overrides: lis
             raise UnknownNameError("task", each, TASKS)
     folder = out if out is not None else Path("runs") / f"bench-{preset}"
     with _shown(folder) as bars:
-        reached = laptop(tasks, folder, preset=preset, seeds=seeds, overrides=overrides, progress=bars)
+        reached = laptop(tasks, folder, preset=preset, seeds=seeds, methods=picked, overrides=overrides, progress=bars)
     (folder / "table.md").write_text(table(reached))
     if as_json:
         print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
         return
-    print_table(dict.fromkeys(COLUMNS[:2], LEFT) | dict.fromkeys(COLUMNS[2:], RIGHT), [each.row() for each in reached])
+    print_table(dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT), [each.row() for each in reached])
     print_text(f"table: {folder}/table.md")
 
 

@@ -141,11 +141,14 @@ def _predictive(figure: Any, task: "Task", runs: "Trajectory") -> None:
 
 
 def _information(figure: Any, task: "Task", *, key: "PRNGKeyArray") -> None:
-    """A map for two design coordinates, a line for each of any other number."""
+    """A map for two design coordinates, a line for each of any other number; nothing where there is no density."""
     from scorebed.check.one_step import axes, line, one_step_eig, plane
     from scorebed.draw import LINES, MIST, SOFT
 
     space = task.designs
+    if not task.has_density:
+        figure.text(0.5, 0.5, "not known: the model has no density", ha="center", fontsize=9, color=SOFT)
+        return
     if space.dim == 2:
         x, y = axes(space, PLANE)
         eig = one_step_eig(task, plane(x, y), outer=128, key=key).reshape(PLANE, PLANE)

@@ -54,7 +54,7 @@ def diagnose(
     from scorebed import diagnostics
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
-    from scorebed.errors import InvalidValueError
+    from scorebed.errors import InvalidValueError, require
     from scorebed.keys import named
     from scorebed.nle import Ledger
     from scorebed.policies import make_policy
@@ -63,6 +63,7 @@ def diagnose(
     from scorebed.runs.durable import replace_file
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.load import load
+    from scorebed.tasks.interest import has_nuisance
 
     n, m, p = whole("--outer", outer, 8), whole("--inner", inner, 1), whole("--particles", particles, 2)
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
@@ -76,6 +77,10 @@ def diagnose(
             expected="a run of method score or jointscore",
             fix=f"bounds of any run: scorebed evaluate {run}",
         )
+    require(model.has_density and not has_nuisance(model), f"the score of {run}",
+            got="that of a model without a density" if not model.has_density else "those of a task with nuisance parameters",
+            expected="one score with a likelihood to compare it with",
+            fix=f"bounds of any run: scorebed evaluate {run}")  # fmt: skip
     against = _ground_truth(loaded, truth, m, p, ledger, key=named(key, "draws"))
     untrained = make_policy(loaded.config.policy, model, key=named(key, "untrained"))
     designs = RandomDesigns(loaded.sampler)

@@ -1,12 +1,18 @@
 """`scorebed evaluate RUN`: bounds of a trained policy, of any size."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
 from scorebed.cli._task import TaskOption, own_task
+
+if TYPE_CHECKING:
+    from jaxtyping import PRNGKeyArray
+
+    from scorebed.policies.base import Policy
+    from scorebed.tasks.base import Task
 
 # Kind of bound → trajectories and inner draws, if not given. A fitted proposal makes few draws worth many of the prior.
 SIZES = {"contrastive": ("2048", "1000000"), "importance": ("256", "4096")}
@@ -31,6 +37,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Bounds of the policy of a run, on fresh draws. Nothing in the run changes."""
+    import functools
     import time
 
     import jax.random as jr
@@ -39,8 +46,9 @@ def evaluate(
     from scorebed.bounds_importance import importance_bounds
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
-    from scorebed.errors import UnknownNameError
+    from scorebed.errors import UnknownNameError, require
     from scorebed.keys import named
+    from scorebed.runs.evaluation import POSTERIOR, about, policy_bounds
     from scorebed.runs.load import load
     from scorebed.runs.training import BOUND_FIELDS
 
@@ -49,19 +57,36 @@ def evaluate(
     usual_outer, usual_inner = SIZES[bound]
     sizes = {"outer": whole("--outer", outer or usual_outer, 2), "inner": whole("--inner", inner or usual_inner, 1)}
     key = named(jr.key(whole("--seed", seed, 0)), "evaluate")
-    bounds_of = {"contrastive": eig_bounds, "importance": importance_bounds}[bound]
     loaded, bars, begun = load(run, task=own_task(task)), Bars(), time.monotonic()
+    kinds: dict[str, Any] = {"contrastive": eig_bounds, "importance": importance_bounds}
+    if not loaded.task.has_density:
+        require(bound == "contrastive", f"--bound {bound}", got="a model without a density", expected="its only bound",
+                fix="leave --bound out.")  # fmt: skip
+        bound, kinds = POSTERIOR, {POSTERIOR: functools.partial(policy_bounds, density=loaded.config.density)}
     bars.begin("bounds", 0, 0)
-    found = bounds_of(
+    found = kinds[bound](
         loaded.task, loaded.policy, **sizes, on_group=lambda done, total: bars.update(done, "", total), key=key
     )
     bars.close()
+    cost = _cost(loaded.task, loaded.policy, sizes["outer"], key=key)
     if as_json:
         described = {name: loaded.record[name] for name in ("task", "method", "preset", "policies", "seed", "nle")}
-        values = {name: getattr(found, name) for name in BOUND_FIELDS}
+        values = {name: getattr(found, name) for name in BOUND_FIELDS} | cost
         seconds = {"evaluate": round(time.monotonic() - begun, 2)}
-        print_json(
-            {"run": str(run), **described, "bound": bound, **values, "nle_evaluation": found.nle, "seconds": seconds}
-        )
+        of = about(loaded.task) | {"bound": bound}
+        print_json({"run": str(run), **described, **of, **values, "nle_evaluation": found.nle, "seconds": seconds})
     else:
         print_text(str(found))
+        if cost:
+            print_text(
+                f"designs cost {cost['cost']:.4g} ± {cost['cost_se']:.2g} on average, {cost['cost_nats']:.3f} nats"
+            )
+
+
+def _cost(task: "Task", policy: "Policy", outer: int, *, key: "PRNGKeyArray") -> dict[str, float]:
+    from scorebed.costs import expected_cost
+
+    if task.cost is None:
+        return {}
+    found = expected_cost(task, policy, outer=outer, key=key)
+    return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}

@@ -21,6 +21,17 @@ def live(
         str | None, Parameter(help="A name, new or old; the newest that is not finished, or a new one, if left out.")
     ] = None,
     seed: Annotated[str | None, Parameter(help="Seed of a new experiment's designs; random if left out.")] = None,
+    steps: Annotated[
+        str | None,
+        Parameter(help="Number of steps of a new experiment; as many as the policy was trained for if left out."),
+    ] = None,
+    limits: Annotated[
+        str | None,
+        Parameter(
+            allow_leading_hyphen=True,
+            help='Tighter limits for the designs of a new experiment: "low:high", a pair for every coordinate.',
+        ),
+    ] = None,
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
@@ -33,10 +44,14 @@ def live(
     from scorebed.cli._task import own_task
     from scorebed.runs.load import load
     from scorebed.session.engine import Session
+    from scorebed.session.entry import parse_limits
 
     begun = None if seed is None else whole("--seed", seed, 0)
+    planned = None if steps is None else whole("--steps", steps, 1)
     loaded = load(run, task=own_task(task))
-    with Session.open(loaded, db=db, experiment=experiment, seed=begun) as session:
+    allowed = None if limits is None else parse_limits(loaded.task, limits)
+    pair = None if allowed is None else (allowed.low, allowed.high)
+    with Session.open(loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=pair) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             Dialogue(session, resume=_again(run, db, task, session.name)).hold()
         if as_json:

@@ -14,12 +14,16 @@ def resume(
     /,
     *,
     task: TaskOption = None,
+    devices: Annotated[str, Parameter(help="Number of devices among which every batch is shared out.")] = "1",
     as_json: Json = False,
 ) -> None:
     """Go on with a run after any interruption; a finished run answers at once."""
     from scorebed.cli._execute import execute
+    from scorebed.cli._numbers import whole
+    from scorebed.devices import among
     from scorebed.runs.folder import RunFolder
 
+    context = among(whole("--devices", devices, 1))
     own = own_task(task)
     with RunFolder.open(run).own() as folder:
-        execute(folder, task=own, as_json=as_json)
+        execute(folder, task=own, as_json=as_json, context=context)

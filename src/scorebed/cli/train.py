@@ -28,7 +28,7 @@ def train(
         ),
     ] = "score",
     policy: Annotated[
-        str | None, Parameter(help="dad, gru, attention or static; the paper's for the task if left out.")
+        str | None, Parameter(help="modes, plan, dad, gru, attention or static; the best for the task if left out.")
     ] = None,
     policies: Annotated[str | None, Parameter(help="Number of restarts, of which the best is kept.")] = None,
     repeats: Annotated[
@@ -40,7 +40,14 @@ def train(
     minutes: Annotated[str | None, Parameter(help="Minutes of training; steps are chosen to use them.")] = None,
     match: Annotated[Path | None, Parameter(help="A run whose likelihood evaluations are the budget.")] = None,
     score: Annotated[Path | None, Parameter(help="A run whose trained score, or density, is taken over.")] = None,
+    history: Annotated[
+        Path | None,
+        Parameter(
+            help="A CSV file of steps that are over: training is for those that are left, after what they taught."
+        ),
+    ] = None,
     seed: Annotated[str | None, Parameter(help="Seed of all random numbers.")] = None,
+    devices: Annotated[str, Parameter(help="Number of devices among which every batch is shared out.")] = "1",
     out: Annotated[Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")] = None,
     config: Annotated[Path | None, Parameter(help="A TOML file laid over the preset.")] = None,
     set_: Annotated[
@@ -50,13 +57,16 @@ def train(
 ) -> None:
     """Train a score and a policy on it, bound its information gain, and keep everything in a run folder."""
     from scorebed.cli._execute import execute
+    from scorebed.cli._numbers import whole
+    from scorebed.devices import among
 
+    context = among(whole("--devices", devices, 1))
     given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
     overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
     allowed = _allowed(budget, match, minutes)
     named, own = named_task(task)
-    with _begin(task, named, own, preset, method, score, out, config, overrides, allowed) as folder:
-        execute(folder, task=own, as_json=as_json)
+    with _begin(task, named, own, preset, method, policy, score, history, out, config, overrides, allowed) as folder:
+        execute(folder, task=own, as_json=as_json, context=context)
 
 
 def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Terms | None":
@@ -78,13 +88,30 @@ def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Te
     return None if budget is None else Terms(budget=whole("--budget", budget, 1))
 
 
+def _after(task: "Task", path: Path) -> "tuple[Task, dict[str, Any]]":
+    """What is left of a task after the steps in a file, and the section of the configuration that says so."""
+    import jax.random as jr
+
+    from scorebed.inference.after import learn_history
+    from scorebed.runs.history import HistoryConfig, after_history, read_history, with_history
+    from scorebed.tasks.continued import continued
+
+    past = read_history(path, task)
+    continued(task, task.prior, *past)  # a history that does not fit is refused before anything is computed
+    # The same file gives the same prior, whatever the seed of the run: a score can be taken over by another run.
+    section = with_history(past, learn_history(task, *past, key=jr.key(0)))
+    return after_history(task, HistoryConfig(**section)), section
+
+
 def _begin(
     name: str,
     task: "Task",
     own: "OwnTask | None",
     preset: str,
     method: str,
+    policy: str | None,
     score: Path | None,
+    history: Path | None,
     out: Path | None,
     config: Path | None,
     overrides: list[str],
@@ -97,12 +124,15 @@ def _begin(
     from scorebed.runs.artifacts import check_upfront, copy_upfront
     from scorebed.runs.config import METHODS, make_config
     from scorebed.runs.folder import RunFolder
-    from scorebed.runs.methods import UNTRAINED, UPFRONT
+    from scorebed.runs.methods import UNTRAINED, UPFRONT, require_fit, require_method
     from scorebed.runs.own import compare_source
 
     if method not in METHODS:
         raise UnknownNameError("method", method, METHODS)
-    values = preset_values(preset, name, task, method=method)
+    require_method(method, task)
+    values = preset_values(preset, name, task, method=method, policy=policy)
+    if history is not None:
+        task, values["history"] = _after(task, history)
     if score is not None:
         require(method in UPFRONT, "--score", got=f"method {method}", expected=" or ".join(UPFRONT),
                 fix="leave it out: this method learns nothing upfront.")  # fmt: skip
@@ -115,6 +145,7 @@ def _begin(
         raise UnknownNameError("policy", resolved.policy, POLICIES)
     require(method != "iosmc" or resolved.policy == "gru", "the policy of iosmc", got=resolved.policy,
             expected="gru, whose designs have a density", fix="add --policy gru.")  # fmt: skip
+    require_fit(resolved, task)
     resolved = resolved if terms is None else terms.apply(resolved, task, own)
     folder = RunFolder.create(out, resolved) if out is not None else RunFolder.create_next(Path("runs"), resolved)
     if score is not None:

@@ -35,7 +35,7 @@ from scorebed.keys import named
 from scorebed.nle import MLMC, level_probabilities, level_weights
 from scorebed.once import once
 from scorebed.policies.base import Policy
-from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, rollout
+from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, price, rollout
 from scorebed.tasks.base import Task
 
 BLOCK = (
@@ -119,7 +119,7 @@ def mlmc_batch(
 
         total = _add_level(total, term, fixed, keys, plan.first[level], plan.first[level + 1], size)
     moved = ((total.ys * (runs.ys - fixed.ys)).sum((1, 2)), (total.xis * (runs.xis - fixed.xis)).sum((1, 2)))
-    return total.value + moved[0] + moved[1]
+    return total.value + moved[0] + moved[1] - jax.vmap(lambda xis: price(task, xis))(runs.xis)
 
 
 class _Linear(NamedTuple):

@@ -15,27 +15,44 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, rollout
+from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, price, rollout
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import refuse_nuisance, renew
 
 
 def pce(
     task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise, *, inner: int, key: PRNGKeyArray
 ) -> Scalar:
     """Prior contrastive estimation: θ_0 is one of the M + 1 terms of the marginal, which makes it a lower bound."""
+    refuse_nuisance(task, "this PCE", "use pce_of_interest.")
     run = rollout(task, policy, theta, noise)
     own, others = log_likelihood(task, theta, run.ys, run.xis), contrastive(task, run, inner, key=key)
-    return own - (jnp.logaddexp(own, others) - math.log(inner + 1))
+    return own - (jnp.logaddexp(own, others) - math.log(inner + 1)) - price(task, run.xis)
+
+
+def pce_of_interest(
+    task: Task, policy: Policy, z: Float[Array, " k"], noise: Noise, *, inner: int, key: PRNGKeyArray
+) -> Scalar:
+    """PCE where some parameters are a nuisance (`bounds_nuisance.py`), at θ_0 = f(z): the first term too is an average, over M
+    draws of p(η | ψ_0). (2M + 1)·T NLE."""
+    run = rollout(task, policy, task.prior.from_latent(z), noise)
+    own, others = log_likelihood(task, run.theta, run.ys, run.xis), contrastive(task, run, inner, key=key)
+    fresh = renew(task, z, jr.normal(named(key, "nuisance"), (inner, len(z))))
+    first = jax.nn.logsumexp(log_likelihoods(task, jax.vmap(task.prior.from_latent)(fresh), run.ys, run.xis))
+    lower = first - math.log(inner) - (jnp.logaddexp(own, others) - math.log(inner + 1))
+    return lower - price(task, run.xis)
 
 
 def nmc(
     task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise, *, inner: int, key: PRNGKeyArray
 ) -> Scalar:
     """Nested Monte Carlo: without θ_0 in the marginal it is an upper bound, and has no ceiling. Its variance is the larger."""
+    refuse_nuisance(task, "nested Monte Carlo", "use the score, or pce_of_interest.")
     run = rollout(task, policy, theta, noise)
     own, others = log_likelihood(task, theta, run.ys, run.xis), contrastive(task, run, inner, key=key)
-    return own - (others - math.log(inner))
+    return own - (others - math.log(inner)) - price(task, run.xis)
 
 
 def contrastive(task: Task, run: Trajectory, inner: int, *, key: PRNGKeyArray) -> Scalar:

@@ -13,11 +13,13 @@ it is a bound only if q(y | ξ(y)) is a density of y, as p(y | ξ(y)) is; a flow
 import math
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.policies.base import Policy
-from scorebed.rollout import Noise, log_likelihood, rollout
+from scorebed.rollout import Noise, Trajectory, log_likelihood, price, rollout
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import of_interest, refuse_nuisance
 from scorebed.variational.marginal import MarginalDensity
 from scorebed.variational.posterior import PosteriorDensity
 
@@ -26,12 +28,13 @@ def marginal_surrogate(
     task: Task, density: MarginalDensity, policy: Policy, theta: Float[Array, " k"], noise: Noise
 ) -> Scalar:
     """log p(y | θ, ξ) − log q(y | ξ). T NLE."""
+    refuse_nuisance(task, "VarMarg", "use the score or VarPost.")
     run = rollout(task, policy, theta, noise)
     log_p = log_likelihood(task, theta, run.ys, run.xis)
     if task.additive_noise:
         # Its total derivative is zero for every sample, but as the sum of two large halves, which cancel only to rounding.
         log_p = jax.lax.stop_gradient(log_p)
-    return log_p - density.log_prob(run.ys, run.xis)
+    return log_p - density.log_prob(run.ys, run.xis) - price(task, run.xis)
 
 
 def posterior_surrogate(
@@ -39,5 +42,11 @@ def posterior_surrogate(
 ) -> Scalar:
     """log q(z | y, ξ) − log N(z; 0, I) at θ = f(z). No likelihood is evaluated; the paper charges T NLE for the simulation."""
     run = rollout(task, policy, task.prior.from_latent(z), noise)
+    return posterior_gain(task, density, z, run) - price(task, run.xis)
+
+
+def posterior_gain(task: Task, density: PosteriorDensity, z: Float[Array, " k"], run: Trajectory) -> Scalar:
+    """log q(z | y, ξ) − log N(z; 0, I) of the parameters of interest."""
+    z = z[jnp.asarray(of_interest(task))]
     log_prior = -0.5 * (z**2).sum() - 0.5 * math.log(2 * math.pi) * z.size
     return density.log_prob(z, run.ys, run.xis) - log_prior

@@ -1,19 +1,28 @@
 """The policies, by the names that the command line knows."""
 
-from typing import Protocol
+import re
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.errors import UnknownNameError
+from scorebed.errors import UnknownNameError, require
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
+from scorebed.policies.constrained import obedient
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
+from scorebed.policies.modes import Modes
+from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.gravimetry import Gravimetry
+from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.sde import EulerMaruyama
+
+MANY = 10  # parameters: the posterior of more is hardly a sum of few Gaussians
 
 
 class PolicyConstructor(Protocol):
@@ -35,20 +44,60 @@ POLICIES: dict[str, PolicyConstructor] = {
     "dad": DAD,
     "gru": GRUPolicy,
     "attention": AttentionPolicy,
+    "modes": Modes,
+    "plan": Plan,
     "static": _static,
     "random": _random,
 }
 
 
+_BUILT_IN = frozenset(POLICIES)
+
+
+def register_policy(name: str) -> Callable[[Any], Any]:
+    """A policy of your own for `--policy NAME`: `@register_policy("mine")` above a class that is made as `Mine(task, key=key)`.
+
+    Written in the file of a task, or in one that it imports, it is known wherever that task is: in training, reports and live.
+    """
+    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
+    require(sound, "the name of a policy", got=repr(name), expected="small letters, digits and hyphens",
+            fix='write it like "linear-feedback".')  # fmt: skip
+    require(name not in _BUILT_IN, "the name of a policy", got=f"'{name}', which is built in", expected="another name",
+            fix=f"call it my-{name}.")  # fmt: skip
+
+    def register(constructor: Any) -> Any:
+        require(callable(constructor), f"the policy '{name}'", got=f"a {type(constructor).__name__}",
+                expected="a class, or a function of a task and a key", fix="write it above a class.")  # fmt: skip
+        POLICIES[name] = constructor
+        return constructor
+
+    return register
+
+
 def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
-    """A fresh policy for a task, with the paper's sizes."""
+    """A fresh policy for a task, with the paper's sizes; it obeys the task's constraint."""
     if name not in POLICIES:
         raise UnknownNameError("policy", name, POLICIES)
-    return POLICIES[name](task, key=key)
+    return obedient(task, POLICIES[name](task, key=key))
 
 
 def paper_policy(task: Task) -> str:
-    """The policy that the paper uses for a task; for other tasks, one that uses exchangeability exactly where it holds."""
+    """The policy that the paper uses for a task; for other tasks, one that uses exchangeability exactly where it holds.
+
+    Under a constraint it does not: what a choice means depends on the last design and on the steps that are left.
+    """
     if isinstance(task, Gravimetry):
         return "attention"
-    return "dad" if isinstance(task, IID) else "gru"
+    return "dad" if isinstance(task, IID) and task.constraint is None else "gru"
+
+
+def our_policy(task: Task) -> str:
+    """The policy that we found best for a kind of task (docs/results.md)."""
+    if not finds_modes(task):
+        return paper_policy(task)
+    return "modes" if isinstance(task, IID) else "plan"
+
+
+def finds_modes(task: Task) -> bool:
+    """Whether a task is of a kind whose posterior is a sum of few Gaussians, so that its modes tell nearly all of it."""
+    return isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and task.prior.dim <= MANY

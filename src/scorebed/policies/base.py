@@ -28,6 +28,11 @@ class Policy(eqx.Module):
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
         """Memory after (ξ_t, y_t)."""
 
+    @property
+    def design_nle(self) -> int:
+        """Likelihood evaluations of the designs of one experiment; 0 for a network."""
+        return 0
+
 
 class StochasticPolicy(Policy):
     """A policy whose next design has a density."""

@@ -88,7 +88,8 @@ def _attributes(task: Task) -> list[str]:
         for name, value in vars(each).items()
         if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
     }
-    return fields + sorted(values - set(fields))
+    # What designs cost is no part of the model: a score serves any price.
+    return [name for name in fields if name != "cost"] + sorted(values - set(fields) - {"cost"})
 
 
 def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
@@ -98,7 +99,7 @@ def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key:
 
 
 def _maker(config: ScoreConfig, task: Task, sampler: DesignSampler) -> Callable[[PRNGKeyArray], Score]:
-    sizes = {name: getattr(config, name) for name in ("particles", "cloud", "width", "blocks", "heads")}
+    sizes = {name: getattr(config, name) for name in ("particles", "cloud", "iterations", "width", "blocks", "heads")}
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))

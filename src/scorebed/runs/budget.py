@@ -12,6 +12,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -21,10 +22,14 @@ from jaxtyping import Int
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
 from scorebed.nle import IOSMC2
+from scorebed.policies import make_policy
+from scorebed.policies.base import Policy
 from scorebed.runs.config import RunConfig
 from scorebed.runs.methods import BY_SCORE, CONTRASTIVE, UNTRAINED, UPFRONT
+from scorebed.scores.laplace import laplace_nle
 from scorebed.tasks.base import Task
-from scorebed.train.contrastive import mlmc_nle
+from scorebed.tasks.interest import told_first
+from scorebed.train.contrastive import contrastive_terms, mlmc_nle
 from scorebed.train.policy import member_keys
 from scorebed.train.score import PILOT
 
@@ -33,13 +38,24 @@ ENOUGH_STEPS, SMALLEST_CLOUD = 1000, 2
 
 
 def score_nle(config: RunConfig, task: Task) -> int:
-    """NLE of one value of the score beside those of its target."""
+    """NLE of one value of the score beside those of its target; of both scores where there are two."""
     score = config.score
-    return score.particles * score.cloud * task.horizon if score.kind == "particles" else 0
+    networks = 1 if told_first(task) is None else 2
+    if score.kind == "laplace":
+        return laplace_nle(task, score.particles, score.cloud, score.iterations)
+    return networks * score.particles * score.cloud * task.horizon if score.kind == "particles" else 0
+
+
+def policy_nle(config: RunConfig, task: Task) -> int:
+    """NLE of the designs of one experiment, by a policy that evaluates the model."""
+    policy: Policy = eqx.filter_eval_shape(lambda key: make_policy(config.policy, task, key=key), jr.key(0))
+    return policy.design_nle
 
 
 def upfront_cost(config: RunConfig, task: Task) -> int:
     """NLE of learning one score or density. What another run learned is free, but `jointscore` weighs its residuals anew."""
+    if config.method in BY_SCORE and config.score.kind == "laplace":  # nothing is learned
+        return 0
     pilot = PILOT * task.horizon if config.method in BY_SCORE else 0
     if config.score_run:
         return pilot if config.method == "jointscore" else 0
@@ -51,16 +67,19 @@ def group_cost(config: RunConfig, task: Task, stage: str, count: int, steps: int
     training, T = config.policy_training, task.horizon
     if config.method in UNTRAINED:
         return 0
-    if config.method in BY_SCORE:
-        batch = training.batch + (config.score.batch if config.method == "jointscore" else 0)
-        return count * steps * batch * (T + score_nle(config, task))
-    if config.method in CONTRASTIVE:
-        return count * steps * training.batch * (training.inner + 1) * T
     if config.method == "iosmc":
         return count * iosmc_bill(config, task, steps).upper
     if config.method == "mlmc":
         return int(_mlmc_costs(config, task, stage, count, steps).sum())
-    return count * steps * training.batch * T
+    designed, learned_from = training.batch, 0
+    if config.method == "jointscore":
+        designed, learned_from = training.batch + config.score.batch // 2, config.score.batch
+    each = T
+    if config.method in BY_SCORE:
+        each = T + score_nle(config, task)
+    elif config.method in CONTRASTIVE:
+        each = contrastive_terms(task, training.inner) * T
+    return count * steps * ((training.batch + learned_from) * each + designed * policy_nle(config, task))
 
 
 def iosmc_bill(config: RunConfig, task: Task, iterations: int) -> IOSMC2:
@@ -89,12 +108,13 @@ def within(config: RunConfig, task: Task, budget: int) -> RunConfig:
     training = config.policy_training
     if config.method in UNTRAINED:
         return config
-    if config.method in UPFRONT:
+    if config.score_run or (config.method in UPFRONT and upfront_cost(config, task) > 0):
         return _longest_upfront(config, task, budget)
     if config.method in CONTRASTIVE:
-        each = _spent(_policies(config, inner=1), task) // 2
-        _require_room(budget, 2 * each)
-        return _policies(config, inner=budget // each - 1)
+        least = _spent(_policies(config, inner=1), task)
+        each = _spent(_policies(config, inner=2), task) - least
+        _require_room(budget, least)
+        return _policies(config, inner=1 + (budget - least) // each)
     if config.method == "iosmc":
         each = budget // len(groups(config))
         _require_room(budget, len(groups(config)) * iosmc_bill(config, task, 1).upper)
@@ -133,7 +153,8 @@ def _up_to(affordable: int, preset: int, config: RunConfig) -> int:
 
 def _longest_mlmc(config: RunConfig, task: Task, budget: int) -> int:
     """The most steps whose realised costs fit."""
-    lowest = sum(count for _, count in groups(config)) * config.policy_training.batch * task.horizon
+    each = task.horizon + policy_nle(config, task)
+    lowest = sum(count for _, count in groups(config)) * config.policy_training.batch * each
     most = max(1, budget // lowest)
     costs = sum(_mlmc_costs(config, task, stage, count, most).sum(0) for stage, count in groups(config))
     total = np.cumsum(costs)
@@ -145,7 +166,8 @@ def _mlmc_costs(config: RunConfig, task: Task, stage: str, count: int, steps: in
     training = config.policy_training
     keys = member_keys(count, key=named(jr.key(config.seed), stage, "train"))
     each = jax.vmap(lambda key: jax.vmap(lambda n: jr.fold_in(key, n))(jnp.arange(steps)))(keys)
-    return mlmc_nle(task, each, batch=training.batch, base=training.base, cap=training.levels, tau=training.tau)
+    costs = mlmc_nle(task, each, batch=training.batch, base=training.base, cap=training.levels, tau=training.tau)
+    return costs + training.batch * policy_nle(config, task)
 
 
 def _spent(config: RunConfig, task: Task) -> int:

@@ -33,6 +33,7 @@ from scorebed.runs.fields import (
     digest,
     whole,
 )  # fmt: skip
+from scorebed.runs.history import HistoryConfig
 
 FORMAT = 1
 
@@ -49,16 +50,18 @@ class ScoreConfig:
     """Stage 1: the score network and its training."""
 
     kind: Annotated[
-        Literal["particles", "transformer", "transformer-direct"],
-        choice("particles", "transformer", "transformer-direct"),
+        Literal["particles", "laplace", "transformer", "transformer-direct"],
+        choice("particles", "laplace", "transformer", "transformer-direct"),
     ]
-    """The network: likelihood particles, the paper's conservative transformer, or the transformer without its wrapper."""
+    """Likelihood particles; posterior modes, which need no training; the paper's transformer, conservative or direct."""
     width: Count
     """Width of the network's hidden layers (the transformer's model dimension)."""
     particles: Count = 8
-    """Number of amortised particles; for kind 'particles'."""
+    """Number of amortised particles, or of starts from which modes are sought; for kinds 'particles' and 'laplace'."""
     cloud: Count = 8
-    """Number of points around each particle, even; for kind 'particles'."""
+    """Number of points around each particle or mode, even; for kinds 'particles' and 'laplace'."""
+    iterations: Count = 16
+    """Iterations towards the modes; for kind 'laplace'."""
     blocks: Count = 4
     """Number of transformer blocks; for the transformers."""
     heads: Count = 8
@@ -227,6 +230,8 @@ class RunConfig:
     """Likelihood evaluations that training may spend; 0 for no limit. --budget also chooses sizes that use them."""
     score_run: str = ""
     """The run whose scores or density were taken over; empty if the run trains its own."""
+    history: HistoryConfig = HistoryConfig()
+    """Steps that were over before the run began."""
     score: ScoreConfig
     """Stage 1; for the methods 'score' and 'jointscore'."""
     density: DensityConfig
@@ -393,9 +398,11 @@ def _check_pairs(config: RunConfig) -> None:
     faults = [
         ("score.floor_rate", score.floor_rate, score.floor_rate <= score.learning_rate,
          f"at most score.learning_rate, {score.learning_rate}"),
-        ("score.cloud", score.cloud, score.kind != "particles" or score.cloud % 2 == 0, "an even number"),
-        ("score.heads", score.heads, score.kind == "particles" or score.width % score.heads == 0,
+        ("score.cloud", score.cloud, score.kind.startswith("transformer") or score.cloud % 2 == 0, "an even number"),
+        ("score.heads", score.heads, not score.kind.startswith("transformer") or score.width % score.heads == 0,
          f"a divisor of score.width, {score.width}"),
+        ("score.kind", score.kind, (config.method, score.kind) != ("jointscore", "laplace"),
+         "a score that learns beside the policy of method jointscore"),
         ("density.floor_rate", density.floor_rate, density.floor_rate <= density.learning_rate,
          f"at most density.learning_rate, {density.learning_rate}"),
         ("density.heads", density.heads, config.method not in ("varpost", "jointvarpost")

@@ -2,7 +2,12 @@
 
 from typing import NamedTuple
 
+import jax.random as jr
+
+from scorebed.errors import require
 from scorebed.runs.config import RunConfig
+from scorebed.tasks.base import Task
+from scorebed.tasks.interest import check_interest, has_nuisance, told_first
 
 
 class Learned(NamedTuple):
@@ -26,3 +31,34 @@ BY_SCORE = ("score", "jointscore")
 CONTRASTIVE = ("pce", "nmc", "static")
 # Nothing is trained: designs are drawn, or found anew in every experiment.
 UNTRAINED = ("random", "myopic")
+# What can tell parameters of interest from a nuisance, and what needs no density.
+WITH_NUISANCE = ("score", "jointscore", "pce", "varpost", "jointvarpost", "static", "random")
+WITHOUT_DENSITY = ("score", "varpost", "jointvarpost", "random")
+
+
+def require_method(method: str, task: Task) -> None:
+    """Refuse a method that cannot work on a task."""
+    name = type(task).__name__
+    require(method in WITHOUT_DENSITY or task.has_density, f"--method {method}",
+            got=f"{name}, a model without a density", expected=f"one of {', '.join(WITHOUT_DENSITY)}",
+            fix="leave --method out.")  # fmt: skip
+    require(method in WITH_NUISANCE or not has_nuisance(task), f"--method {method}",
+            got=f"{name}, which has nuisance parameters", expected=f"one of {', '.join(WITH_NUISANCE)}",
+            fix="leave --method out.")  # fmt: skip
+
+
+def require_fit(config: RunConfig, task: Task) -> None:
+    """Refuse settings, or a prior, that cannot work on a task."""
+    require_method(config.method, task)
+    check_interest(task, key=jr.key(0))
+    kind, name = config.score.kind, type(task).__name__
+    if config.method not in BY_SCORE:
+        return
+    require(kind != "laplace" or told_first(task) is None, "score.kind", got=f"laplace, for {name}, which needs two scores",
+            expected="a kind that is trained", fix="leave it out.")  # fmt: skip
+    if task.has_density:
+        return
+    require(kind not in ("particles", "laplace"), "score.kind", got=f"{kind}, for {name}, which has no density",
+            expected="transformer or transformer-direct", fix="leave it out.")  # fmt: skip
+    require(task.constraint is None, f"the designs of {name}", got="a constraint", expected="none: the model has no density",
+            fix="leave `constraint` out, write `log_prob`, or use --method varpost.")  # fmt: skip

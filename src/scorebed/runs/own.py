@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 from scorebed.blame import PREFIX, explain
 from scorebed.errors import InvalidValueError, ScorebedError, UnknownNameError, require
 from scorebed.runs.config import RunConfig
+from scorebed.runs.history import after_history
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 
@@ -65,7 +66,16 @@ def read_task(name: str) -> OwnTask:
 def task_of(
     config: RunConfig, given: OwnTask | Task | None, *, strict: bool = False, on_warning: Callable[[str], Any] = _log
 ) -> Task:
-    """The task of a run: the built-in one of its name, or the one handed over, if its source is still the same."""
+    """The task of a run: the built-in one of its name, or the one handed over, if its source is still the same.
+
+    Where some steps were over when the run began it is what was left of it.
+    """
+    return after_history(_whole_task(config, given, strict=strict, on_warning=on_warning), config.history)
+
+
+def _whole_task(
+    config: RunConfig, given: OwnTask | Task | None, *, strict: bool, on_warning: Callable[[str], Any]
+) -> Task:
     if not is_own(config.task):
         require(given is None, f"a run of the built-in task {config.task}", got="a task of your own",
                 expected="none", fix="leave --task out.")  # fmt: skip

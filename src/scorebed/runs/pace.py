@@ -78,7 +78,8 @@ def _timed(config: RunConfig, task: OwnTask | None) -> tuple[Pace | None, Pace]:
         seconds: dict[str, list[float]] = {}
         for record in folder.read_metrics():
             seconds.setdefault(str(record["stage"]), []).append(float(record["seconds"]))  # type: ignore[arg-type]
-    first = _pace(seconds[f"{learned.stem}-0"], every=0) if learned and not config.score_run else None
+    upfront = seconds.get(f"{learned.stem}-0") if learned and not config.score_run else None
+    first = _pace(upfront, every=0) if upfront else None  # a Laplace score is not trained
     return first, _pace(seconds["policy-0-0"], every=EVERY)
 
 

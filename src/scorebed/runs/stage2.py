@@ -14,6 +14,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed.baselines.iosmc import IOSMCSettings, realised_nle, start_iosmc, train_iosmc
 from scorebed.bounds import eig_bounds
+from scorebed.costs import expected_cost
 from scorebed.estimators.score import check_additive_noise
 from scorebed.keys import named
 from scorebed.once import once
@@ -98,7 +99,9 @@ class Stage2:
         """A batch of whatever is trained in stage 2, kept on disk; `policies` takes the policies out of it."""
         template = start_batch(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
         monitor = self._monitor(config, lambda average: eqx.combine(policies(average), policies(fresh)))
-        with Keeper(self.folder, self.progress, stage, config.steps, template, monitor, config.patience) as keeper:
+        # Without a density no estimate is cheap enough to be made along the way: every step is taken, and the last one kept.
+        patience = config.patience if self.task.has_density else 0
+        with Keeper(self.folder, self.progress, stage, config.steps, template, monitor, patience) as keeper:
             last = fit_batch(
                 gradient,
                 fresh,
@@ -110,7 +113,7 @@ class Stage2:
                 on_step=keeper.on_step,
                 key=named(self.key, stage, "train"),
             )
-        return last if config.keep == "last" else eqx.combine(keeper.kept.best, last)
+        return eqx.combine(keeper.kept.best, last) if config.keep == "best" and self.task.has_density else last
 
     def jointly(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Pair:
         """`count` policies of one architecture, each trained together with its own copy of the score."""
@@ -178,7 +181,7 @@ class Stage2:
         """A small lower bound of every restart at every `monitor_every` steps and at the last."""
 
         def monitor(info: StepInfo) -> list[float]:
-            if info.step % config.monitor_every and info.step < config.steps:
+            if not self.task.has_density or (info.step % config.monitor_every and info.step < config.steps):
                 return []
             batch = policies(info.state.average)
             return [self._lower(member(batch, i), config.monitor_inner) for i in range(group_size(batch))]
@@ -186,7 +189,10 @@ class Stage2:
         return monitor
 
     def _lower(self, policy: Policy, inner: int) -> float:
-        return eig_bounds(self.task, policy, outer=MONITOR_OUTER, inner=inner, key=named(self.key, "monitor")).lower
+        sizes: dict[str, Any] = {"outer": MONITOR_OUTER, "key": named(self.key, "monitor")}
+        return (
+            eig_bounds(self.task, policy, inner=inner, **sizes).lower - expected_cost(self.task, policy, **sizes).nats
+        )
 
 
 def _batch_of_one(policy: Policy) -> Policy:

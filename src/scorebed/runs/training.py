@@ -8,20 +8,24 @@ not depend on how often a run was stopped.
 """
 
 import dataclasses
+import math
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from scorebed.bounds import Bounds, eig_bounds
+from scorebed.bounds import Bounds
+from scorebed.costs import expected_cost
 from scorebed.estimators.mlmc import expected_nle, padded_nle
 from scorebed.keys import named
 from scorebed.nle import Ledger
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
+from scorebed.policies.static import Static
 from scorebed.runs.artifacts import (
     JOINT_POSTERIOR,
     JOINT_SCORE,
@@ -31,15 +35,17 @@ from scorebed.runs.artifacts import (
 )
 from scorebed.runs.budget import group_cost, groups, parts, upfront_cost
 from scorebed.runs.config import PolicyConfig, RunConfig
+from scorebed.runs.evaluation import about, policy_bounds, policy_bounds_nle
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Progress, block_size
 from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
-from scorebed.runs.own import OwnTask, task_of
+from scorebed.runs.own import OwnTask, is_own, task_of
 from scorebed.runs.stage2 import Stage2
 from scorebed.runs.upfront import load_upfront, stage_1
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler, reference_sampler
+from scorebed.samplers.spaced import spaced_designs
 from scorebed.tasks.base import Task
 from scorebed.train.fit import start
 from scorebed.train.joint import Pair
@@ -47,7 +53,8 @@ from scorebed.train.policy import group_size, member
 from scorebed.train.variational import PosteriorAndPolicy
 
 # The static reference: designs themselves are its parameters, of order one, so it takes larger steps than a network.
-STATIC_STEPS, STATIC_RATE = 300, 0.03
+STATIC_STEPS, STATIC_BATCH, STATIC_RATE = 300, 256, 0.03
+COST_FIELDS = ("cost", "cost_se", "cost_nats")
 BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "ceiling", "saturated")
 
 
@@ -85,6 +92,8 @@ class Execution:
         if path.exists():
             return load_upfront(path, self.config, self.task, self.sampler)
         work = stage_1(self.config, self.task, self.sampler, key=key)
+        if work.steps == 0:
+            return self._store(path, learned.stem, work.fresh)
         template = start(eqx.filter(work.fresh, eqx.is_inexact_array), work.optimiser)
         with Keeper(self.folder, self.progress, stage, work.steps, template) as keeper:
             trained = work.train(
@@ -93,12 +102,12 @@ class Execution:
                 on_step=keeper.on_step,
                 key=named(key, "train"),
             )
-        marks = {
-            "task": fingerprint(self.task),
-            "kind": self.config.score.kind if learned.stem == "score" else "density",
-        }
-        save_leaves(path, eqx.filter(trained, eqx.is_array), marks)
-        return trained
+        return self._store(path, learned.stem, trained)
+
+    def _store(self, path: Path, stem: str, learned: Any) -> Any:
+        kind = self.config.score.kind if stem == "score" else "density"
+        save_leaves(path, eqx.filter(learned, eqx.is_array), {"task": fingerprint(self.task), "kind": kind})
+        return learned
 
     def choose(self, repeat: int, learned: Sequence[Any]) -> Policy:
         """Stage 2: P policies shared out among the scores, and the best of them by a bound of its own draws."""
@@ -152,7 +161,9 @@ class Execution:
         for i, candidate in enumerate(candidates):
             policy = candidate if isinstance(candidate, Policy) else candidate.policy
             found = self._bound(f"choose-{repeat}-{i}", policy, sizes.select_outer, sizes.select_inner)
-            lower.append(found.lower)
+            lower.append(
+                found.lower - self._cost(f"choose-{repeat}-{i}", policy, sizes.select_outer).get("cost_nats", 0.0)
+            )
             self.progress.update(i + 1, f"best {max(lower):.2f} nats")
         best = int(np.argmax(lower))
         self.folder.write_json_atomic(f"choice-{repeat}.json", {"lower": lower, "best": best})
@@ -162,21 +173,24 @@ class Execution:
     def bounds(self, stage: str, policy: Policy) -> dict[str, Any]:
         """Bounds of the reported size, on draws of their own; from their file if they were computed before."""
         sizes = self.config.evaluation
-        self.evaluation.charge(stage, sizes.outer * (sizes.inner + 1) * self.task.horizon)
+        cost = policy_bounds_nle(self.task, self.config.density, sizes.outer, sizes.inner)
+        self.evaluation.charge(stage, cost)
         if (self.folder.path / f"{stage}.json").exists():
-            return dict(self.folder.read_json(f"{stage}.json"))  # type: ignore[arg-type]
+            kept: dict[str, Any] = self.folder.read_json(f"{stage}.json")  # type: ignore[assignment]
+            return {name: math.nan if value is None else value for name, value in kept.items()}
         self.progress.begin(stage, 0, 0)
         begun = time.monotonic()
-        found = eig_bounds(
+        found = policy_bounds(
             self.task,
             policy,
+            self.config.density,
             outer=sizes.outer,
             inner=sizes.inner,
             on_group=lambda done, total: self.progress.update(done, "", total),
             key=named(self.key, stage),
         )
         self._spend(stage, time.monotonic() - begun)
-        values = {name: getattr(found, name) for name in BOUND_FIELDS}
+        values = {name: getattr(found, name) for name in BOUND_FIELDS} | self._cost(stage, policy, sizes.outer)
         self.folder.write_json_atomic(f"{stage}.json", values)
         self.progress.end(str(found))
         return values
@@ -188,6 +202,10 @@ class Execution:
             return {}
         sampler, words = reference_sampler(self.task)
         random = {"random": self.bounds("bounds-random", RandomDesigns(sampler)) | {"designs": words}}
+        if is_own(self.config.task):
+            spaced = Static.from_designs(spaced_designs(self.task), self.task.designs)
+            words = "designs spread evenly over their range"
+            random |= {"spaced": self.bounds("bounds-spaced", spaced) | {"designs": words}}
         if method in ("static", "myopic"):
             return random
         if path.exists():
@@ -216,8 +234,9 @@ class Execution:
             "policy": self.config.policy,
             "policies": self.config.policies,
             "seed": self.config.seed,
-            **{name: first[name] for name in BOUND_FIELDS},
+            **{name: first[name] for name in (*BOUND_FIELDS, *(n for n in COST_FIELDS if n in first))},
             **spread,
+            **about(self.task),
             "nle": self.ledger.spent,
             **self._mlmc(),
             "nle_stages": self.ledger.totals,
@@ -239,8 +258,16 @@ class Execution:
             "nle_padded": batches * padded_nle(self.task, batch=training.batch, **sizes),
         }
 
+    def _cost(self, stage: str, policy: Policy, outer: int) -> dict[str, float]:
+        """What the designs cost, in their own unit and in nats; nothing if they cost nothing."""
+        if self.task.cost is None:
+            return {}
+        found = expected_cost(self.task, policy, outer=outer, key=named(self.key, stage))
+        return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
+
     def _bound(self, stage: str, policy: Policy, outer: int, inner: int) -> Bounds:
-        return eig_bounds(self.task, policy, outer=outer, inner=inner, key=named(self.key, stage))
+        sizes: dict[str, Any] = {"outer": outer, "inner": inner, "key": named(self.key, stage)}
+        return policy_bounds(self.task, policy, self.config.density, **sizes)
 
     def _spend(self, stage: str, seconds: float) -> None:
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
@@ -260,12 +287,19 @@ def _of_static(method: str) -> str:
 
 def _static(config: PolicyConfig) -> PolicyConfig:
     return dataclasses.replace(
-        config, steps=min(STATIC_STEPS, 2 * config.steps), learning_rate=STATIC_RATE, schedule="cosine", limit=0.0
+        config,
+        steps=min(STATIC_STEPS, 2 * config.steps),
+        batch=max(config.batch, min(STATIC_BATCH, 4 * config.batch)),
+        learning_rate=STATIC_RATE,
+        schedule="cosine",
+        limit=0.0,
     )
 
 
 def _mean(bounds: list[dict[str, Any]]) -> dict[str, Any]:
     """Bounds averaged over repeats; standard errors as of a mean of independent ones."""
     n = len(bounds)
-    mean = {name: sum(b[name] for b in bounds) / n for name in BOUND_FIELDS}
-    return mean | {name: sum(b[name] ** 2 for b in bounds) ** 0.5 / n for name in ("lower_se", "upper_se")}
+    names = [*BOUND_FIELDS, *(name for name in COST_FIELDS if name in bounds[0])]
+    mean = {name: sum(b[name] for b in bounds) / n for name in names}
+    errors = [name for name in ("lower_se", "upper_se", "cost_se") if name in names]
+    return mean | {name: sum(b[name] ** 2 for b in bounds) ** 0.5 / n for name in errors}

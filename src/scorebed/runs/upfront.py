@@ -90,7 +90,9 @@ def residual_weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *,
 
 def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Stage1:
     score: PyTree = fresh_score(config, task, sampler, key=key)
-    if config.weights == "learned":
+    if config.kind == "laplace":  # there is nothing to learn
+        return Stage1(score, optax.identity(), 0, lambda **_: score)
+    if config.weights == "learned" and task.has_density:  # without one there are no residuals
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
         score = Weighed(score, Weigher(task, standardise, key=named(key, "weigher")))
     optimiser = score_optimiser(

@@ -37,6 +37,18 @@ class Standardiser(eqx.Module):
         return (xis - jax.lax.stop_gradient(self.mean_xi)) / jax.lax.stop_gradient(self.scale_xi)
 
 
+def with_parameters(standardise: Standardiser, thetas: Float[Array, "pilot g"]) -> Standardiser:
+    """The same for designs that have these parameters beside them (`tasks/known.py`)."""
+    spread = jnp.maximum(thetas.std(0), jnp.finfo(thetas.dtype).tiny)
+    return Standardiser(
+        standardise.mean_y,
+        standardise.scale_y,
+        standardise.scale_step,
+        jnp.concatenate([standardise.mean_xi, thetas.mean(0)]),
+        jnp.concatenate([standardise.scale_xi, spread]),
+    )
+
+
 def standardiser(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Standardiser:
     """Statistics of a pilot of 1,024 experiments. Simulations only: no likelihood is evaluated."""
     keys = jr.split(named(key, "pilot"), PILOT)

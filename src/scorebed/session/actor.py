@@ -1,5 +1,7 @@
 """The policy at the bench: the next design from what was measured, by `init`, `design` and `update` as in `rollout`."""
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
@@ -9,26 +11,30 @@ from jaxtyping import Array, Float
 from scorebed.errors import ScorebedError
 from scorebed.keys import named
 from scorebed.policies.base import Memory, Policy
+from scorebed.session.data import Chain, Pair, array, pairs_of
 from scorebed.session.state import State, Vector
+from scorebed.session.table import lacks_designs
 
 
 class Actor:
     """A policy in one experiment. The noise of its steps follows from `seed`: that of `simulate(task, policy, key=jr.key(seed))`.
 
-    Memories are kept with the data that made them, so that only what an undo or a correction changed is done again. Not for
-    several threads at once.
+    `horizon` is that of the task. Where an experiment is longer, each further `horizon` steps have noise of their own key: what
+    was drawn for the first ones stays. Not for several threads at once.
     """
 
     def __init__(self, policy: Policy, *, horizon: int, seed: int):
         self.policy, self.horizon, self.seed = policy, horizon, seed
-        self._noise: Float[Array, "T n"] | None = None
-        self._memories: list[tuple[tuple[Vector, Vector] | None, Memory]] = []
+        self._noise: dict[int, Float[Array, "T n"]] = {}
+        self._memories: Chain[Memory] = Chain(lambda: _init(self.policy), self._remember)
 
     def design(self, known: State) -> Vector:
-        """What the policy proposes for the next step."""
-        row = self._rows()[known.step - 1]
+        """What the policy asks for at the next step."""
+        self._require_design(known)
+        row = self._row(known.step - 1)
         try:
-            xi = np.asarray(_design(self.policy, self._memory(known), row), np.float64)
+            memory = self._memories.reach(pairs_of(known.records))[-1]
+            xi = np.asarray(_design(self.policy, memory, row), np.float64)
         except eqx.EquinoxRuntimeError as error:
             reason = str(error).strip().splitlines()[0]
             raise ScorebedError(f"the design of step {known.step}, got an error of the policy: {reason}") from None
@@ -42,31 +48,29 @@ class Actor:
     def warm(self, outcome_dim: int) -> Vector:
         """Compile what `design` will need; gives the first design."""
         memory = _init(self.policy)
-        xi = _design(self.policy, memory, self._rows()[0])
+        xi = _design(self.policy, memory, self._row(0))
         _update(self.policy, memory, xi, jnp.zeros(outcome_dim, xi.dtype))
         return tuple(map(float, np.asarray(xi, np.float64)))
 
-    def _rows(self) -> Float[Array, "T n"]:
-        if self._noise is None:
-            key = named(jr.key(self.seed), "noise", "policy")
-            self._noise = self.policy.sample_noise(self.horizon, key=key)
-        return self._noise
+    def _require_design(self, known: State) -> None:
+        if lacks_designs(self.policy, len(known.measured) + 1):
+            raise ScorebedError(
+                f"the design of step {known.step}, got a policy whose {len(known.measured)} designs are all measured, "
+                "expected one more. Fix: refine now, which finds designs for the steps that are left."
+            )
 
-    def _memory(self, known: State) -> Memory:
-        """The memory of the measured steps."""
-        pairs = [(r.used, r.y) for r in known.measured if r.used is not None and r.y is not None]
-        if not self._memories:
-            self._memories.append((None, _init(self.policy)))
-        same = 1
-        while same <= min(len(pairs), len(self._memories) - 1) and self._memories[same][0] == pairs[same - 1]:
-            same += 1
-        del self._memories[same:]
-        dtype = jnp.result_type(float)
-        for used, y in pairs[same - 1 :]:
-            # Numbers of Python have more digits; the policy sees them in its own precision, as in training.
-            xi_, y_ = (jnp.asarray(np.asarray(values, np.float64), dtype) for values in (used, y))
-            self._memories.append(((used, y), _update(self.policy, self._memories[-1][1], xi_, y_)))
-        return self._memories[-1][1]
+    def _row(self, index: int) -> Float[Array, " n"]:
+        block, row = divmod(index, self.horizon)
+        if block not in self._noise:
+            key = named(jr.key(self.seed), "noise", "policy")
+            self._noise[block] = self.policy.sample_noise(
+                self.horizon, key=named(key, "block", block) if block else key
+            )
+        return self._noise[block][row]
+
+    def _remember(self, memory: Memory, pairs: Sequence[Pair]) -> Memory:
+        used, y = pairs[-1]
+        return _update(self.policy, memory, array(used), array(y))
 
 
 @eqx.filter_jit

@@ -1,46 +1,65 @@
 """One live experiment: `propose` → measure → `observe` → `propose` → …, the same by Python, terminal and web.
 
-A proposal is stored before it is returned and a measurement before it is acknowledged, so that whoever opens the experiment
-after a crash is shown the same design, or the next one if the measurement got through. The policy acts by `init`, `design` and
-`update`, exactly as in `rollout`; its noise follows from the seed that the experiment stores, and its memory from the measured
-steps alone, recomputed from where an undo or a correction changed them. A trial that failed uses up its step and leaves no trace
-in the memory.
+What is entered, and in which order it is stored, is in `ledger`. The policy acts by `init`, `design` and `update`, exactly as in
+`rollout`; its noise follows from the seed that the experiment stores, and its memory from the measured steps alone, recomputed
+from where an undo or a correction changed them. A trial that failed uses up its step and leaves no trace in the memory.
 
-Threads may share a session, and processes may open sessions on one experiment. Nothing here prints.
+Circumstances may change: `limit`, `plan` and `refine` are events too, and can be undone. Nothing here prints.
 """
 
 import contextlib
-import threading
-from collections.abc import Mapping
+import time
 from pathlib import Path
 from typing import Any
 
-from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
+import jax.random as jr
+
+from scorebed.errors import ConflictError, ScorebedError
+from scorebed.keys import named
+from scorebed.policies.base import Policy
 from scorebed.runs.durable import explained, replace_file
 from scorebed.runs.load import Run, load
 from scorebed.session import export
 from scorebed.session import state as states
 from scorebed.session.actor import Actor
-from scorebed.session.entry import check_design, check_outcome, check_text
+from scorebed.session.circumstances import (
+    Expectation,
+    Refined,
+    expectation,
+    require_plannable,
+    require_refinable,
+    sentences,
+)
+from scorebed.session.entry import check_design, check_limits, check_outcome, check_plan, check_seconds
+from scorebed.session.foresight import Foresight, typical_outcomes
+from scorebed.session.ledger import LONGEST_NOTE as LONGEST_NOTE
+from scorebed.session.ledger import Ledger, moved
 from scorebed.session.opening import (
     Opening,
+    begin,
     check_wishes,
+    first_events,
     new_values,
     newest_open,
+    require_circumstances,
     require_same,
     require_seed,
+    state_of,
 )
-from scorebed.session.posterior import PARTICLES, Beliefs, Marginal, Posterior
-from scorebed.session.state import Event, Proposal, Record, State, Vector, after
+from scorebed.session.posterior import PARTICLES, QUANTILES, Beliefs, Marginal, Posterior
+from scorebed.session.refine import Outcome, estimate_remaining, refine_policy
+from scorebed.session.refined_policy import decode_policy, encode_policy
+from scorebed.session.remainder import Remainder, remainder_of, require_designs
+from scorebed.session.state import Event, Proposal, Record, Remaining, State, Vector, after, limits_data
 from scorebed.session.store import Experiment, Store
-from scorebed.session.submission import Submission, repeated, require_open, require_step, taken
-from scorebed.session.summary import Expectation, summarise
-from scorebed.tasks.base import IID, Task
+from scorebed.session.submission import require_open
+from scorebed.session.summary import summarise
+from scorebed.session.trust import Familiarity
 
-LONGEST_TOKEN, LONGEST_NOTE = 200, 2000
+LEAST_RATE = 1e-3  # of refining: presets that train for hours are slower than can be seen within seconds
 
 
-class Session:
+class Session(Ledger):
     """One experiment of a run. Made by `open` or `create`; a `with` block or `close` lets go of its file.
 
     Steps count from 1. Designs and outcomes are tuples of floats in the units of the task.
@@ -48,15 +67,13 @@ class Session:
 
     def __init__(self, run: Run, opening: Opening, experiment: Experiment, *, particles: int = PARTICLES):
         require_same(run, experiment)
-        self.run, self.experiment = run, experiment
-        self.task: Task = run.task
+        Ledger.__init__(self, run.task, opening.store, experiment)
+        self.run = run
         self.beliefs = Beliefs(run.task, seed=experiment.seed, particles=particles)
-        self._actor = Actor(run.policy, horizon=experiment.horizon, seed=experiment.seed)
-        self._store, self._owns_store = opening.store, not opening.given
+        self._familiar = Familiarity(run)
+        self._actors: dict[str | None, Actor] = {}
+        self._owns_store = not opening.given
         opening.kept = True
-        self._turn = threading.RLock()
-        self._state = State(experiment.horizon)
-        self._shown: Proposal | None = None
 
     # ---- which experiment
 
@@ -68,20 +85,27 @@ class Session:
         db: Store | Path | str | None = None,
         experiment: str | None = None,
         seed: int | None = None,
+        steps: int | None = None,
+        limits: tuple[Any, Any] | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
         """The experiment of that name, begun if it is not there; without a name, the newest that is not finished, or a new one.
 
-        `db` is the file of experiments, RUN/live.sqlite if left out, or a store that several sessions share. `seed` is for a
-        new experiment; it is random if left out.
+        `db` is the file of experiments, RUN/live.sqlite if left out, or a store that several sessions share. `seed`, `steps`
+        and `limits` (low, high) are for a new experiment: random, as trained and none if left out; `plan` and `limit` change
+        the latter two in the middle.
         """
         loaded = run if isinstance(run, Run) else load(run)
         check_wishes(experiment, seed)
+        first = first_events(loaded, steps, limits)
         with Opening(loaded, db) as opening:
-            with opening.store.writing():
-                found = opening.store.find(experiment) if experiment is not None else newest_open(opening.store, loaded)
-                begun = found or opening.store.begin(new_values(loaded, opening.store, experiment, seed))
+            store = opening.store
+            with store.writing():
+                found = store.find(experiment) if experiment is not None else newest_open(store, loaded)
+                begun = found or begin(store, new_values(loaded, store, experiment, seed), first)
             require_seed(begun, seed)
+            if found is not None:
+                require_circumstances(loaded, found.name, state_of(store, found), steps, limits)
             return cls(loaded, opening, begun, particles=particles)
 
     @classmethod
@@ -92,14 +116,17 @@ class Session:
         db: Store | Path | str | None = None,
         experiment: str | None = None,
         seed: int | None = None,
+        steps: int | None = None,
+        limits: tuple[Any, Any] | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
-        """A new experiment; `ConflictError` if there is one of that name."""
+        """A new experiment; `ConflictError` if there is one of that name. Everything else as in `open`."""
         loaded = run if isinstance(run, Run) else load(run)
         check_wishes(experiment, seed)
+        first = first_events(loaded, steps, limits)
         with Opening(loaded, db) as opening:
             with opening.store.writing():
-                begun = opening.store.begin(new_values(loaded, opening.store, experiment, seed))
+                begun = begin(opening.store, new_values(loaded, opening.store, experiment, seed), first)
             return cls(loaded, opening, begun, particles=particles)
 
     @classmethod
@@ -117,14 +144,19 @@ class Session:
         if isinstance(text, Path):
             with explained("reading", text):
                 text = text.read_bytes()
-        values, events = export.read_json(loaded.task, text)
+        values, events, policies = export.read_json(loaded.task, text)
         if experiment is not None:
             values["name"] = experiment
         check_wishes(values["name"], values["seed"])
         require_same(loaded, Experiment(id=0, **values))
+        for event in events:
+            if event.kind == states.REFINED:
+                _decoded(loaded, policies[event.data["policy"]], event.data["horizon"])
         with Opening(loaded, db) as opening:
             with opening.store.writing():
                 begun = opening.store.begin(values)
+                for data in policies.values():
+                    opening.store.keep(data)
                 for event in events:
                     opening.store.append(begun.id, event.kind, event.step, event.data, token=event.token, at=event.at)
             return cls(loaded, opening, begun, particles=particles)
@@ -140,172 +172,58 @@ class Session:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # ---- where it stands
+    # ---- changed circumstances
 
-    @property
-    def name(self) -> str:
-        """Name of the experiment."""
-        return self.experiment.name
+    def limit(self, low: Any = None, high: Any = None) -> State:
+        """Tighter limits for the designs of this experiment from now on; without numbers those before are lifted.
 
-    @property
-    def path(self) -> Path:
-        """The file of experiments."""
-        return self._store.path
-
-    @property
-    def state(self) -> State:
-        """Steps taken, pending proposal, notes, with what others have stored. `state.sequence` grows with every event."""
-        with self._turn:
-            return self._refreshed()
-
-    def history(self) -> list[Event]:
-        """Everything that ever happened, in order: undone and corrected things stay."""
-        return self._store.events(self.experiment.id)
-
-    # ---- the verbs
-
-    def propose(self) -> Proposal:
-        """The design of the next step: the same until it is measured, skipped, or an earlier step is corrected."""
-        with self._turn:
-            while True:
-                known = self._refreshed()
-                require_open(self.name, known)
-                if known.proposal is None:
-                    self._store_proposal(known, self._actor.design(known))
-                else:
-                    self._shown = known.proposal
-                    return known.proposal
-
-    def observe(
-        self, y: Any, xi: Any = None, *, step: int | None = None, proposal: int | None = None, token: str | None = None
-    ) -> Record:
-        """Store the outcome of the next step, measured at ξ if that was not the design proposed.
-
-        `step` or `proposal` (its id) say which step is meant, so that one that came before is recognised: with the same
-        values it is answered with what is stored, with others it is refused. They also refuse an outcome of a design that
-        was withdrawn, because somebody corrected an earlier step meanwhile. A `token` of the client's own does the same
-        for retries. Without any of them the proposal that this session has returned last is meant; clients that share a
-        session should say which.
+        One number per design coordinate, None where there is no limit. What the policy wants outside is moved to the nearest
+        allowed design, and the proposal says so. A measurement elsewhere is stored all the same.
         """
-        outcome = check_outcome(self.task, y)
-        used = None if xi is None else check_design(self.task, xi)
-        if token is not None:
-            check_text("the token of a submission", token, longest=LONGEST_TOKEN)
-        with self._turn:
-            if step is None and proposal is None and self._shown is not None:
-                proposal = self._shown.id
-            sent = Submission(outcome, used, step, proposal, token)
-            while True:
-                with self._store.writing():
-                    known = self._refreshed()
-                    same = repeated(known, sent)
-                    if same is not None:
-                        return same
-                    require_open(self.name, known)
-                    if known.proposal is not None:
-                        data = {"used": used or known.proposal.design, "y": outcome}
-                        after_ = self._append(known, states.OBSERVED, known.step, data, token=token)
-                        break
-                if used is None:
-                    raise ConflictError(
-                        f"the outcome of step {known.step}",
-                        got="one before its design was proposed",
-                        expected="propose() first, or the design that was used",
-                        fix="propose, measure there, and then enter the outcome.",
-                    )
-                self._store_proposal(known, self._actor.design(known))
-            return self._settle(after_).records[-1]
+        limits = check_limits(self.task, low, high)
+        return self._change(states.LIMITED, limits_data(limits), same=lambda known: known.limits == limits)
 
-    def skip(self, *, step: int | None = None) -> Record:
-        """Give up the next step, because the trial failed. Only where steps are independent. `step` as in `observe`."""
-        if not isinstance(self.task, IID):
-            raise InvalidValueError(
-                f"skipping a step of {type(self.task).__name__}",
-                got="a task whose next outcome depends on the last",
-                expected="independent steps",
-                fix="measure this step, or begin another experiment: without an outcome the state is unknown from here on.",
-            )
-        with self._turn:
-            known = self._refreshed()
-            if step is None or step > len(known.records):
-                self.propose()
-            with self._store.writing():
-                known = self._refreshed()
-                if step is not None and step <= len(known.records):
-                    record = known.records[step - 1]
-                    if not record.skipped:
-                        raise taken(record)
-                    return record
-                require_open(self.name, known)
-                require_step(known, step)
-                after_ = self._append(known, states.SKIPPED, known.step, {})
-            return self._settle(after_).records[-1]
+    def plan(self, steps: Any) -> State:
+        """Another number of steps in all than the policy was trained for; `circumstances` says what that means."""
+        horizon = check_plan(steps)
+        require_plannable(self.run.policy, horizon, self.task.horizon)
+        taken = len(self.state.records)
+        if horizon < taken:
+            raise ConflictError("the number of steps", got=horizon, expected=f"at least the {taken} that are taken",
+                                fix="undo steps first, or finish the experiment.")  # fmt: skip
+        return self._change(states.PLANNED, {"horizon": horizon}, same=lambda known: known.horizon == horizon)
 
-    def undo(self, *, step: int | None = None) -> Record | None:
-        """Take back the last step, or `finish` if that came last (then None is returned). `step` refuses to undo any other."""
-        with self._turn:
-            with self._store.writing():
-                known = self._refreshed()
-                if not known.finished and not known.records:
-                    raise ConflictError(
-                        "an undo",
-                        got="an experiment without a step",
-                        expected="one",
-                        fix="there is nothing to take back.",
-                    )
-                if step is not None and (known.finished or step != len(known.records)):
-                    raise ConflictError(
-                        f"an undo of step {step}",
-                        got="the end" if known.finished else f"step {len(known.records)} as the last",
-                        expected="that step to be the last",
-                        fix="look at the history and try again.",
-                    )
-                after_ = self._append(known, states.UNDONE, len(known.records), {})
-            self._settle(after_)
-            return None if known.finished else known.records[-1]
+    def refine(self, seconds: Any = 30.0, *, by: str | None = None) -> Refined:
+        """Train the policy on what is known now, for the steps that remain, within about so many seconds, compiling included.
 
-    def correct(self, step: int, y: Any, xi: Any = None) -> Record:
-        """Replace the outcome of a step that was measured, and the design used if ξ is given. The next design follows anew."""
-        outcome = check_outcome(self.task, y)
-        used = None if xi is None else check_design(self.task, xi)
-        with self._turn:
-            with self._store.writing():
-                known = self._refreshed()
-                record = known.records[step - 1] if 1 <= step <= len(known.records) else None
-                if record is None or record.used is None or known.finished:
-                    what = "an experiment that is finished" if known.finished else "no measurement there"
-                    raise ConflictError(
-                        f"a correction of step {step}",
-                        got=what,
-                        expected="a step that was measured, of an experiment that is not finished",
-                        fix="undo takes the end back."
-                        if known.finished
-                        else "look at the history for the step's number.",
-                    )
-                data = {"used": used or record.used, "y": outcome}
-                if (record.used, record.y) == (data["used"], outcome):
-                    return record
-                after_ = self._append(known, states.CORRECTED, step, data)
-            return self._settle(after_).records[step - 1]
-
-    def note(self, text: str) -> None:
-        """Keep a remark with the next step."""
-        check_text("a note", text, longest=LONGEST_NOTE, lines=True)
-        with self._turn:
-            with self._store.writing():
-                known = self._refreshed()
-                after_ = self._append(known, states.NOTED, known.step, {"text": text})
-            self._settle(after_)
-
-    def finish(self) -> None:
-        """End the experiment, early or after its last step. Nothing more can be entered unless it is undone."""
-        with self._turn:
-            with self._store.writing():
-                known = self._refreshed()
-                if known.finished:
-                    return
-                after_ = self._append(known, states.FINISHED, known.step, {})
-            self._settle(after_)
+        By the trained score where the experiment will have as many measurements as it was trained for, otherwise by PCE on the
+        particles of the posterior; `by` ("score" or "pce") insists. The policy is kept only if it is better on draws that its
+        training has not seen, by two standard errors; it is stored with the event, and the next design is proposed anew.
+        Others may go on meanwhile; if they enter something, nothing is kept.
+        """
+        begun = time.monotonic()
+        allowed = check_seconds(seconds)
+        known = self.state
+        require_open(self.name, known)
+        require_refinable(self.task, self.run.policy)
+        rest = self._remainder(known)
+        score = rest.score_for(self.run.score, by)
+        outcome = refine_policy(
+            rest.task,
+            rest.policy,
+            score,
+            rate=max(self.run.config.policy_training.learning_rate, LEAST_RATE),
+            seconds=allowed - (time.monotonic() - begun),
+            key=named(jr.key(self.experiment.seed), "refine", known.sequence),
+        )
+        spent = time.monotonic() - begun
+        kept = outcome.better or (rest.lacking and outcome.steps > 0)
+        before = None if rest.lacking else outcome.before
+        if kept:
+            self._store_refined(known, outcome, before, spent)
+        return Refined(
+            kept, outcome.by, outcome.steps, spent, before, outcome.after, outcome.gain, outcome.gain_se
+        )  # fmt: skip
 
     # ---- what it says
 
@@ -319,9 +237,31 @@ class Session:
 
     @property
     def expected(self) -> Expectation | None:
-        """What the run's record expects by the end; None where it has no bounds."""
-        lower, upper = self.run.record.get("lower"), self.run.record.get("upper")
-        return None if lower is None or upper is None else Expectation(lower, upper)
+        """The information to expect by the end: the bounds of the run's record, or those found when the policy was refined;
+        None where there are none, or none that apply under the circumstances."""
+        return expectation(self.run.record, self.state, self.task.horizon)
+
+    def forecast(self) -> Remaining:
+        """What the remaining steps are expected to add, in nats, with the policy and the circumstances as they are.
+
+        Added to the information so far it gives what to expect by the end. Compiles anew at every step, for seconds.
+        """
+        known = self.state
+        require_open(self.name, known)
+        with self._turn:
+            require_designs(self._actor(known).policy, known)
+        rest = self._remainder(known)
+        key = named(jr.key(self.experiment.seed), "forecast", known.sequence)
+        return estimate_remaining(rest.task, rest.policy, key=key)
+
+    def circumstances(self) -> tuple[str, ...]:
+        """What is different from the experiments for which the policy was trained, and what that means; one sentence each."""
+        known, task = self.state, self.task
+        return sentences(self.run.record, known, self.run.policy, task.designs.quantities, task.horizon)
+
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about designs, used or proposed, that the policy or its score have not met in training."""
+        return self._familiar.warnings(self.state)
 
     def predictive(self, xi: Any = None) -> tuple[Marginal, ...]:
         """The next outcome at ξ, or at the design that is proposed."""
@@ -351,12 +291,19 @@ class Session:
             event = Event(known.sequence + 1, states.OBSERVED, known.step, "", {"used": used, "y": outcome})
             then = after(known, event)
             require_open(self.name, then)
-            return self._actor.design(then)
+            return then.allowed(self._wanted(then))
+
+    def outlook(self) -> tuple[Foresight, ...]:
+        """Which design would follow which outcome: a few outcomes from low to high, at `QUANTILES` of what to expect."""
+        outcomes = self.beliefs.outcomes(self.state.records, self.propose().design)
+        typical = typical_outcomes(outcomes, QUANTILES)
+        return tuple(Foresight(level, y, self.foresee(y)) for level, y in zip(QUANTILES, typical, strict=True))
 
     def warm(self) -> None:
         """Compile everything before somebody waits for it: designs within milliseconds from here on."""
         with self._turn:
-            design = self._actor.warm(self.task.outcome_dim)
+            design = self._actor(self._refreshed()).warm(self.task.outcome_dim)
+        self._familiar.warm()
         zeros = (0.0,) * self.task.outcome_dim
         first = Record(1, Proposal(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.beliefs.particles)
@@ -373,40 +320,66 @@ class Session:
 
     def export_json(self, path: Path | str | None = None) -> str:
         """The whole experiment with all events, for `import_json`. Also written to `path`, at once."""
-        return _written(export.to_json(self.experiment, self.history()), path)
+        return _written(export.to_json(self.experiment, self.history(), self._store.kept), path)
 
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands and what it says, in plain values for JSON."""
-        return summarise(self.experiment, self.path, self.state, self.beliefs, self.expected)
+        told = self.circumstances(), self.warnings()
+        return summarise(self.experiment, self.path, self.state, self.beliefs, self.expected, *told)
 
     # ---- inside
 
-    def _refreshed(self) -> State:
-        """Take in what other sessions have stored."""
-        for event in self._store.events(self.experiment.id, after=self._state.sequence):
-            self._state = after(self._state, event)
-        return self._state
+    def _wanted(self, known: State) -> Vector:
+        return self._actor(known).design(known)
 
-    def _append(
-        self, known: State, kind: str, step: int, data: Mapping[str, Any], *, token: str | None = None
-    ) -> State:
-        """Store an event inside of a transaction; the state becomes ours once that is over (`_settle`)."""
-        return after(known, self._store.append(self.experiment.id, kind, step, data, token=token))
+    def _actor(self, known: State) -> Actor:
+        """The policy of now; those before are kept, for an undo."""
+        name = None if known.refinement is None else known.refinement.policy
+        if name not in self._actors:
+            policy = self._policy(known)
+            self._actors[name] = Actor(policy, horizon=self.task.horizon, seed=self.experiment.seed)
+        return self._actors[name]
 
-    def _settle(self, state: State) -> State:
-        self._state = state
-        if state.proposal != self._shown:
-            self._shown = None
-        return state
+    def _policy(self, known: State) -> Policy:
+        if known.refinement is None:
+            return self.run.policy
+        return _decoded(self.run, self._store.kept(known.refinement.policy), known.refinement.horizon)
 
-    def _store_proposal(self, known: State, design: Vector) -> None:
-        """Unless something happened while the design was computed: then it is for the caller to look again."""
-        with self._store.writing():
-            current = self._refreshed()
-            if current.records != known.records or current.proposal is not None or current.finished:
-                return
-            after_ = self._append(current, states.PROPOSED, current.step, {"design": design})
-        self._state = after_
+    def _remainder(self, known: State) -> Remainder:
+        with self._turn:
+            policy = self._actor(known).policy
+        return remainder_of(self.task, policy, known, self.beliefs.posterior(known.records).theta)
+
+    def _store_refined(self, known: State, outcome: Outcome, before: Remaining | None, spent: float) -> None:
+        """The policy and its event, at once."""
+        data = encode_policy(outcome.policy, self.experiment.fingerprint)
+        information = self.beliefs.posterior(known.records).information
+        with self._turn:
+            with self._store.writing():
+                current = self._refreshed()
+                if moved(known, current) or current.finished:
+                    raise ConflictError(
+                        "a refined policy",
+                        got="something that was entered while it was trained",
+                        expected="the steps and the circumstances that it was trained for",
+                        fix="refine again.",
+                    )
+                event = {
+                    "policy": self._store.keep(data),
+                    "horizon": known.horizon,
+                    "by": outcome.by,
+                    "steps": outcome.steps,
+                    "seconds": spent,
+                    "before": None if before is None else before.plain(),
+                    "after": outcome.after.plain(),
+                    "information": information,
+                }
+                after_ = self._append(current, states.REFINED, current.step, event)
+            self._settle(after_)
+
+
+def _decoded(run: Run, data: bytes, horizon: int) -> Policy:
+    return decode_policy(data, run.policy, horizon=horizon, trained=run.task.horizon, where="the refined policy")
 
 
 def _written(text: str, path: Path | str | None) -> str:

@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from scorebed.errors import InvalidValueError
-from scorebed.session.state import Vector
+from scorebed.session.state import LONGEST_PLAN, Limits, Vector
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Box, Quantity
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 LONGEST = 1000  # characters of an entry
+LONGEST_REFINING = 3600.0  # seconds
 LARGEST = float(np.finfo(np.float32).max)  # what policies and posteriors compute with
 SLACK = 4 * float(np.finfo(np.float32).eps)  # a policy's design close to a limit may be rounded past it
 
@@ -72,6 +73,70 @@ def check_design(task: Task, xi: Any) -> Vector:
     return values
 
 
+def parse_limits(task: Task, text: str) -> Limits | None:
+    """`low:high` for every design coordinate, with blanks between; either may be left out. None for `off`, and for no limit."""
+    quantities = task.designs.quantities
+    words = text.replace("\N{MINUS SIGN}", "-").split() if len(text) <= LONGEST else []
+    if words == ["off"]:
+        return None
+    if len(words) != len(quantities) or any(word.count(":") != 1 for word in words):
+        raise _no_limits(f"'{text[:40]}'", quantities)
+    sides = [
+        [_number("the limits", side, quantities) if side else None for side in word.split(":")]
+        for word in words
+    ]  # fmt: skip
+    return check_limits(task, [low for low, _ in sides], [high for _, high in sides])
+
+
+def check_limits(task: Task, low: Any, high: Any) -> Limits | None:
+    """Limits within those of the task, one pair per design coordinate, None where there is none; None if none is tighter."""
+    quantities, space = task.designs.quantities, task.designs
+    given = zip(_side(low, quantities), _side(high, quantities), strict=True)
+    outer = [(-math.inf, math.inf)] * space.dim
+    if isinstance(space, Box):
+        outer = list(zip(space.low, space.high, strict=True))
+    inner = []
+    for quantity, (a, b), (lowest, highest) in zip(quantities, given, outer, strict=True):
+        least, most = lowest if a is None else a, highest if b is None else b
+        slack = SLACK * max(abs(lowest), abs(highest))
+        if not lowest - slack <= least <= most <= highest + slack:
+            within = f" within {lowest:g} to {highest:g}" if isinstance(space, Box) else ""
+            raise InvalidValueError(
+                f"the limits of {quantity}",
+                got=f"{least:g} to {most:g}",
+                expected=f"a lower and an upper one{within}",
+                fix="limits can only be tighter than those of the task, for which the policy was trained.",
+            )
+        inner.append((least, most))
+    if inner == outer:
+        return None
+    finite = [[None if math.isinf(value) else value for value in pair] for pair in inner]
+    return Limits(tuple(least for least, _ in finite), tuple(most for _, most in finite))
+
+
+def check_plan(steps: Any) -> int:
+    """A number of steps for an experiment."""
+    if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= LONGEST_PLAN:
+        raise InvalidValueError(
+            "the number of steps", got=repr(steps)[:40], expected=f"a whole number from 1 to {LONGEST_PLAN}",
+            fix="for example 10.",
+        )  # fmt: skip
+    return steps
+
+
+def check_seconds(seconds: Any) -> float:
+    """A time to refine."""
+    (value,) = check_vector("the time to refine", seconds, (Quantity("seconds"),))
+    if not 0 < value <= LONGEST_REFINING:
+        raise InvalidValueError(
+            "the time to refine",
+            got=f"{value:g} seconds",
+            expected=f"more than 0 and at most {LONGEST_REFINING:.0f}",
+            fix="30 is usual.",
+        )
+    return value
+
+
 def check_vector(what: str, values: Any, quantities: Sequence[Quantity]) -> Vector:
     """Finite numbers, one per quantity."""
     if isinstance(values, str | bytes) or (not isinstance(values, Iterable) and not isinstance(values, numbers.Real)):
@@ -103,6 +168,29 @@ def check_text(what: str, text: str, *, longest: int, lines: bool = False) -> st
     if not text.strip() or len(text) > longest or bad is not None:
         raise InvalidValueError(what, got=got, expected=f"1 to {longest} printable characters", fix="write plain text.")
     return text
+
+
+def _side(given: Any, quantities: Sequence[Quantity]) -> list[float | None]:
+    """Lower or upper limits: finite numbers or None, one per coordinate; None alone for none at all."""
+    if given is None:
+        return [None] * len(quantities)
+    rows = [given] if isinstance(given, numbers.Real) or not isinstance(given, Sequence | np.ndarray) else list(given)
+    if len(rows) != len(quantities):
+        raise _no_limits(f"{len(rows)} numbers", quantities)
+    return [
+        None if value is None else check_vector(f"the limits of {quantity}", value, (quantity,))[0]
+        for value, quantity in zip(rows, quantities, strict=True)
+    ]
+
+
+def _no_limits(got: str, quantities: Sequence[Quantity]) -> InvalidValueError:
+    names = ", ".join(map(str, quantities[:4])) + (", …" if len(quantities) > 4 else "")
+    return InvalidValueError(
+        "the limits",
+        got=got,
+        expected=f"low:high for {names}",
+        fix=f"for example {' '.join(['0:1.5', '-1:1', ':3'][i % 3] for i in range(min(len(quantities), 3)))}, or off for none.",
+    )
 
 
 def _sized(what: str, values: Any, quantities: Sequence[Quantity]) -> Any:

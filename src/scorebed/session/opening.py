@@ -2,6 +2,7 @@
 
 import hashlib
 import secrets
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.durable import explained
 from scorebed.runs.load import Run
 from scorebed.runs.methods import UNTRAINED
-from scorebed.session.entry import check_text
-from scorebed.session.state import State, after
+from scorebed.session.circumstances import require_plannable
+from scorebed.session.entry import check_limits, check_plan, check_text
+from scorebed.session.state import LIMITED, PLANNED, State, after, limits_data
 from scorebed.session.store import Experiment, Store
 
 FILE = "live.sqlite"  # the file of experiments in a run's folder, unless another is named
@@ -52,6 +54,26 @@ def policy_sha256(run: Run) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+def first_events(run: Run, steps: int | None, limits: tuple[Any, Any] | None) -> list[tuple[str, dict[str, Any]]]:
+    """The events with which an experiment begins that is not as trained."""
+    found = []
+    if steps is not None and check_plan(steps) != run.task.horizon:
+        require_plannable(run.policy, steps, run.task.horizon)
+        found.append((PLANNED, {"horizon": steps}))
+    allowed = None if limits is None else check_limits(run.task, *limits)
+    if allowed is not None:
+        found.append((LIMITED, limits_data(allowed)))
+    return found
+
+
+def begin(store: Store, values: dict[str, Any], events: Sequence[tuple[str, dict[str, Any]]]) -> Experiment:
+    """A new experiment and its first events, inside of `writing`."""
+    begun = store.begin(values)
+    for kind, data in events:
+        store.append(begun.id, kind, 1, data)
+    return begun
+
+
 def new_values(run: Run, store: Store, name: str | None, seed: int | None) -> dict[str, Any]:
     """The row of a new experiment."""
     return {
@@ -69,13 +91,17 @@ def newest_open(store: Store, run: Run) -> Experiment | None:
     """The newest experiment of this policy that is not finished."""
     mine = (fingerprint(run.task), policy_sha256(run))
     for experiment in reversed(store.experiments()):
-        if (experiment.fingerprint, experiment.policy_sha256) == mine:
-            state = State(experiment.horizon)
-            for event in store.events(experiment.id):
-                state = after(state, event)
-            if not state.finished:
-                return experiment
+        if (experiment.fingerprint, experiment.policy_sha256) == mine and not state_of(store, experiment).finished:
+            return experiment
     return None
+
+
+def state_of(store: Store, experiment: Experiment) -> State:
+    """Where an experiment stands."""
+    state = State(experiment.horizon)
+    for event in store.events(experiment.id):
+        state = after(state, event)
+    return state
 
 
 def require_same(run: Run, experiment: Experiment) -> None:
@@ -101,4 +127,16 @@ def require_seed(experiment: Experiment, seed: int | None) -> None:
             got=seed,
             expected=f"{experiment.seed}, with which it began",
             fix="leave it out, or begin another experiment.",
+        )
+
+
+def require_circumstances(run: Run, name: str, known: State, steps: int | None, limits: tuple[Any, Any] | None) -> None:
+    """Refuse an experiment that is there already under other circumstances than those asked for."""
+    wanted = known.limits if limits is None else check_limits(run.task, *limits)
+    if (steps is not None and known.horizon != steps) or known.limits != wanted:
+        raise ConflictError(
+            f"the circumstances of experiment '{name}'",
+            got="another number of steps or other limits",
+            expected="those that it has by now",
+            fix="leave them out and change them in the experiment, or begin another one.",
         )

@@ -21,7 +21,7 @@ import functools
 import math
 import threading
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,7 @@ from scorebed.errors import ScorebedError
 from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
+from scorebed.session.data import Chain, Pair, array, padded, pairs_of, stacked, state_after
 from scorebed.session.state import Record, Vector
 from scorebed.tasks.base import IID, Markov, State, Task
 from scorebed.tasks.spaces import Quantity
@@ -87,12 +88,20 @@ class Posterior:
         return None
 
 
-class _Link(eqx.Module):
-    """A posterior as the next one needs it."""
+class _Link(NamedTuple):
+    """A posterior, and its particles as the next one needs them."""
 
     z: Float[Array, "N k"]
     theta: Float[Array, "N k"]
-    log_evidence: float = eqx.field(static=True)
+    posterior: Posterior
+
+
+class _Known(eqx.Module):
+    """A history, padded where the task allows it, and how much of it was observed."""
+
+    ys: Float[Array, "t dy"]
+    xis: Float[Array, "t dx"]
+    observed: Int[Array, ""]
 
 
 class Beliefs:
@@ -105,18 +114,15 @@ class Beliefs:
         self.task, self.particles = task, particles
         self._key = named(jr.key(seed), "posterior")
         self._turn = threading.Lock()
-        self._chain: list[tuple[tuple[Vector, Vector] | None, _Link, Posterior]] = []
+        self._chain: Chain[_Link] = Chain(self._prior, self._grow)
 
     def posterior(self, records: Sequence[Record]) -> Posterior:
         """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made them."""
-        with self._turn:
-            return self._reach(records)[1]
+        return self._reach(records)[-1].posterior
 
     def information(self, records: Sequence[Record]) -> list[float]:
         """Nats gained after no measurement, after one, and so on."""
-        with self._turn:
-            self._reach(records)
-            return [posterior.information for _, _, posterior in self._chain[: len(_pairs(records)) + 1]]
+        return [link.posterior.information for link in self._reach(records)]
 
     def predict(self, records: Sequence[Record], xi: Vector) -> tuple[Marginal, ...]:
         """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given `records`."""
@@ -125,10 +131,8 @@ class Beliefs:
 
     def outcomes(self, records: Sequence[Record], xi: Vector) -> np.ndarray:
         """One possible next outcome at design ξ per particle."""
-        with self._turn:
-            link, _ = self._reach(records)
-        key = named(self._key, "predict", len(_pairs(records)))
-        return np.asarray(_outcomes(self.task, link.theta, *self._history(records), _array(xi), key), np.float64)
+        theta, known, key = self._next(records)
+        return np.asarray(_outcomes(self.task, theta, known, array(xi), key), np.float64)
 
     def surprise(self, records: Sequence[Record], xi: Vector, y: Vector) -> float:
         """How probable it is that an outcome at ξ has a predictive density as small as that of `y`, or smaller.
@@ -136,41 +140,34 @@ class Beliefs:
         Below `IMPROBABLE` something is likely to be wrong with the entry, the instrument or the model. The smallest value
         that N particles can give is 1/(N + 1). Before the first measurement this is the prior predictive.
         """
+        theta, known, key = self._next(records)
+        return float(_tail(self.task, theta, known, array(xi), array(y), key))
+
+    def _reach(self, records: Sequence[Record]) -> list[_Link]:
         with self._turn:
-            link, _ = self._reach(records)
-        key = named(self._key, "predict", len(_pairs(records)))
-        return float(_tail(self.task, link.theta, *self._history(records), _array(xi), _array(y), key))
+            return self._chain.reach(pairs_of(records))
 
-    def _reach(self, records: Sequence[Record]) -> tuple[_Link, Posterior]:
-        """The last link of the chain, which is cut where the data differ and then grown."""
-        pairs = _pairs(records)
-        if not self._chain:
-            self._chain.append((None, *self._prior()))
-        same = 1
-        while same <= min(len(pairs), len(self._chain) - 1) and self._chain[same][0] == pairs[same - 1]:
-            same += 1
-        if same <= len(pairs):
-            del self._chain[same:]
-        for count in range(same, len(pairs) + 1):
-            self._chain.append((pairs[count - 1], *self._grow(pairs[:count])))
-        return self._chain[len(pairs)][1:]
+    def _next(self, records: Sequence[Record]) -> tuple[Array, _Known, PRNGKeyArray]:
+        """What the outcome after `records` follows from: particles, history and a key."""
+        pairs = pairs_of(records)
+        shape = padded if isinstance(self.task, IID | Markov) else stacked
+        known = _Known(*shape(pairs, self.task), jnp.asarray(len(pairs)))
+        return self._reach(records)[-1].theta, known, named(self._key, "predict", len(pairs))
 
-    def _prior(self) -> tuple[_Link, Posterior]:
+    def _prior(self) -> _Link:
         z, theta = _draw(self.task, self.particles, named(self._key, "prior"))
-        prior = Posterior(
-            0, self.task.prior.quantities, np.asarray(theta, np.float64), 0.0, 0.0, float(self.particles), 1.0
-        )
-        return _Link(z, theta, 0.0), prior
+        drawn = np.asarray(theta, np.float64)
+        return _Link(z, theta, Posterior(0, self.task.prior.quantities, drawn, 0.0, 0.0, float(self.particles), 1.0))
 
-    def _grow(self, pairs: Sequence[tuple[Vector, Vector]]) -> tuple[_Link, Posterior]:
-        t, before = len(pairs), self._chain[-1][1]
+    def _grow(self, before: _Link, pairs: Sequence[Pair]) -> _Link:
+        t = len(pairs)
         key = named(self._key, "update", t)
         if isinstance(self.task, IID | Markov):
-            ys, xis = _padded(pairs, self.task)
+            ys, xis = padded(pairs, self.task)
             found, likelihood = _update(self.task, before.z, ys, xis, jnp.asarray(t), key)
-            log_evidence = before.log_evidence + float(found.log_evidence)
+            log_evidence = before.posterior.log_evidence + float(found.log_evidence)
         else:
-            ys, xis = _stacked(pairs, self.task)
+            ys, xis = stacked(pairs, self.task)
             found, likelihood = _from_scratch(self.task, ys, xis, self.particles, key)
             log_evidence = float(found.log_evidence)
         information = float(likelihood) - log_evidence
@@ -190,35 +187,7 @@ class Beliefs:
             float(np.asarray(found.ladder_ess)[levels].min()),
             float(np.asarray(found.acceptance)[levels].mean()),
         )
-        return _Link(found.z, found.theta, log_evidence), posterior
-
-    def _history(self, records: Sequence[Record]) -> tuple[Array, Array, Array]:
-        pairs = _pairs(records)
-        shape = _padded if isinstance(self.task, IID | Markov) else _stacked
-        return *shape(pairs, self.task), jnp.asarray(len(pairs))
-
-
-def _pairs(records: Sequence[Record]) -> list[tuple[Vector, Vector]]:
-    """(ξ, y) of the measured steps."""
-    return [(record.used, record.y) for record in records if record.used is not None and record.y is not None]
-
-
-def _array(values: Any) -> Array:
-    """Numbers in the precision that everything computes with."""
-    return jnp.asarray(np.asarray(values, np.float64), jnp.result_type(float))
-
-
-def _stacked(pairs: Sequence[tuple[Vector, Vector]], task: Task) -> tuple[Array, Array]:
-    ys = np.asarray([y for _, y in pairs], np.float64).reshape(len(pairs), task.outcome_dim)
-    xis = np.asarray([xi for xi, _ in pairs], np.float64).reshape(len(pairs), task.designs.dim)
-    return _array(ys), _array(xis)
-
-
-def _padded(pairs: Sequence[tuple[Vector, Vector]], task: Task) -> tuple[Array, Array]:
-    """Histories of all lengths in one shape, so that one compiled program serves them."""
-    rows = task.horizon - len(pairs)
-    fill = [((0.0,) * task.designs.dim, (0.0,) * task.outcome_dim)] * rows
-    return _stacked([*pairs, *fill], task)
+        return _Link(found.z, found.theta, posterior)
 
 
 @eqx.filter_jit
@@ -251,59 +220,40 @@ def _from_scratch(
     return found, log_likelihoods(task, found.theta, ys, xis).mean()
 
 
-def _state(
-    task: Task,
-    theta: Float[Array, "N k"],
-    ys: Float[Array, "t dy"],
-    xis: Float[Array, "t dx"],
-    observed: Int[Array, ""],
-) -> tuple[State, int | None]:
+def _state(task: Task, theta: Float[Array, "N k"], known: _Known) -> tuple[State, int | None]:
     """The state before the next step, and its axis of particles: None where they share it."""
     if isinstance(task, IID):
         return None, None
     if isinstance(task, Markov):
-        start = task.start().astype(ys.dtype)
-        return jnp.where(observed > 0, ys[jnp.maximum(observed - 1, 0)], start), None
-
-    def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
-        xi, y = data
-        return jax.vmap(task.advance, in_axes=(0, 0, None, None))(theta, state, xi, y), None
-
-    return jax.lax.scan(step, jax.vmap(task.initial)(theta), (xis, ys))[0], 0
+        start = task.start().astype(known.ys.dtype)
+        return jnp.where(known.observed > 0, known.ys[jnp.maximum(known.observed - 1, 0)], start), None
+    return jax.vmap(lambda theta: state_after(task, theta, known.ys, known.xis))(theta), 0
 
 
 def _possible(
     task: Task, theta: Float[Array, "N k"], state: State, axis: int | None, xi: Float[Array, " dx"], key: PRNGKeyArray
 ) -> Float[Array, "N dy"]:
-    noise = jr.normal(key, (len(theta) * task.outcome_dim,), xi.dtype).reshape(len(theta), -1)
+    noise = jr.normal(key, (len(theta) * task.noise_dim,), xi.dtype).reshape(len(theta), -1)
     return jax.vmap(task.outcome, in_axes=(0, axis, None, 0))(theta, state, xi, noise)
 
 
 @eqx.filter_jit
 def _outcomes(
-    task: Task,
-    theta: Float[Array, "N k"],
-    ys: Float[Array, "t dy"],
-    xis: Float[Array, "t dx"],
-    observed: Int[Array, ""],
-    xi: Float[Array, " dx"],
-    key: PRNGKeyArray,
+    task: Task, theta: Float[Array, "N k"], known: _Known, xi: Float[Array, " dx"], key: PRNGKeyArray
 ) -> Float[Array, "N dy"]:
-    return _possible(task, theta, *_state(task, theta, ys, xis, observed), xi, key)
+    return _possible(task, theta, *_state(task, theta, known), xi, key)
 
 
 @eqx.filter_jit
 def _tail(
     task: Task,
     theta: Float[Array, "N k"],
-    ys: Float[Array, "t dy"],
-    xis: Float[Array, "t dx"],
-    observed: Int[Array, ""],
+    known: _Known,
     xi: Float[Array, " dx"],
     y: Float[Array, " dy"],
     key: PRNGKeyArray,
 ) -> Scalar:
-    state, axis = _state(task, theta, ys, xis, observed)
+    state, axis = _state(task, theta, known)
     columns = theta.T  # particles innermost, as in `rollout.log_likelihoods`
 
     def density(y: Float[Array, " dy"]) -> Scalar:

@@ -1,4 +1,4 @@
-"""Experiments and their events in one SQLite file, append only.
+"""Experiments, their events and the policies that were refined in them, in one SQLite file, append only.
 
 What has left `writing` is on the disk: write-ahead log, `synchronous = FULL`. Triggers refuse to change or delete an event,
 whoever asks. Writers take turns by `BEGIN IMMEDIATE`, threads of one process by a lock before it, so that what a writer has read
@@ -8,6 +8,7 @@ is still true when it writes.
 import contextlib
 import dataclasses
 import datetime
+import hashlib
 import sqlite3
 import threading
 import time
@@ -15,16 +16,23 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from scorebed.errors import ConflictError, DiskFullError, InvalidValueError, NewerFormatError, RunFolderError
+from scorebed.errors import (
+    CheckpointError,
+    ConflictError,
+    DiskFullError,
+    InvalidValueError,
+    NewerFormatError,
+    RunFolderError,
+)
 from scorebed.runs import strict_json
 from scorebed.runs.durable import sync_folder
 from scorebed.session.state import KINDS, Event
 
-SCHEMA = 1
+SCHEMA = 2  # 1 had fewer kinds of events and no refined policies
 APPLICATION = 0x53624564  # marks the file as ours
 PATIENCE = 30.0  # seconds that a writer waits for its turn
 
-_TABLES = f"""
+_EXPERIMENTS = """
 CREATE TABLE experiments (
     id INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -36,6 +44,8 @@ CREATE TABLE experiments (
     seed INTEGER NOT NULL,
     horizon INTEGER NOT NULL
 ) STRICT;
+"""
+_EVENTS = f"""
 CREATE TABLE events (
     experiment INTEGER NOT NULL REFERENCES experiments (id),
     sequence INTEGER NOT NULL,
@@ -46,11 +56,27 @@ CREATE TABLE events (
     token TEXT,
     PRIMARY KEY (experiment, sequence)
 ) STRICT, WITHOUT ROWID;
+"""
+_RULES = f"""
 CREATE UNIQUE INDEX one_row_per_token ON events (experiment, token) WHERE token IS NOT NULL;
 CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
 CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+CREATE TABLE policies (sha256 TEXT PRIMARY KEY, data BLOB NOT NULL) STRICT, WITHOUT ROWID;
+CREATE TRIGGER policies_stay BEFORE UPDATE ON policies BEGIN SELECT RAISE(ABORT, 'policies are never changed'); END;
+CREATE TRIGGER policies_remain BEFORE DELETE ON policies BEGIN SELECT RAISE(ABORT, 'policies are never deleted'); END;
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA};
+"""
+# SQLite cannot change which kinds a table allows: the events move, as they are, into a new one.
+_FROM_1 = f"""
+DROP TRIGGER events_stay;
+DROP TRIGGER events_remain;
+DROP INDEX one_row_per_token;
+ALTER TABLE events RENAME TO events_1;
+{_EVENTS}
+INSERT INTO events SELECT * FROM events_1;
+DROP TABLE events_1;
+{_RULES}
 """
 
 
@@ -130,6 +156,25 @@ class Store:
             for sequence, kind, step, at, data, token in rows
         ]
 
+    def keep(self, data: bytes) -> str:
+        """Keep a policy's file, inside of `writing`; gives the sha256 under which it is found again."""
+        sha256 = hashlib.sha256(data).hexdigest()
+        self._connection.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (sha256, data))
+        return sha256
+
+    def kept(self, sha256: str) -> bytes:
+        """The file that was kept under a hash; `CheckpointError` if it is not there as it was."""
+        with self._turn, _explained(self.path):
+            row = self._connection.execute("SELECT data FROM policies WHERE sha256 = ?", (sha256,)).fetchone()
+        if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
+            raise CheckpointError(
+                f"the refined policy {sha256[:16]} in {self.path}",
+                got="none" if row is None else "other bytes than were stored",
+                expected="the one that was stored",
+                fix="use another copy of the file; undo goes back to the policy before.",
+            )
+        return bytes(row[0])
+
     def experiments(self) -> list[Experiment]:
         """All of them, in the order in which they began."""
         with self._turn, _explained(self.path):
@@ -177,10 +222,12 @@ class Store:
                     (tables,) = execute("SELECT count(*) FROM sqlite_master").fetchone()
                     if tables:
                         raise self._foreign()
-                    # Not `executescript`, which would end the transaction; triggers hold a semicolon of their own.
-                    for statement in _statements(_TABLES):
-                        execute(statement)
+                    self._execute_all(_EXPERIMENTS + _EVENTS + _RULES)
             sync_folder(self.path.absolute().parent)
+        if self._mark() == (APPLICATION, 1):
+            with self.writing():
+                if self._mark() == (APPLICATION, 1):
+                    self._execute_all(_FROM_1)
         application, version = self._mark()
         if application != APPLICATION:
             raise self._foreign()
@@ -192,6 +239,11 @@ class Store:
                 fix="update scorebed.",
             )
         self._log_ahead()
+
+    def _execute_all(self, script: str) -> None:
+        """Not `executescript`, which would end the transaction; triggers hold a semicolon of their own."""
+        for statement in _statements(script):
+            self._connection.execute(statement)
 
     def _log_ahead(self) -> None:
         """Switch to the write-ahead log. Where several processes do so at once SQLite refuses some without waiting."""

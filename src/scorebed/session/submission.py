@@ -55,7 +55,7 @@ def _step_of(known: State, sent: Submission) -> int | None:
     if record is None:
         raise ConflictError(
             "the outcome of a design",
-            got="a design that was withdrawn, because an earlier step was undone or corrected",
+            got="a design that was withdrawn, because an earlier step or the circumstances were changed",
             expected="the design that is proposed now",
             fix="look at it again; if you did measure at the old one, enter that as the design used.",
         )

@@ -1,25 +1,25 @@
 """Where an experiment stands and what it says, in plain values: for `--json` and for a page."""
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from scorebed.errors import ScorebedError
+from scorebed.session.circumstances import Expectation as Expectation
 from scorebed.session.posterior import QUANTILES, Beliefs, Marginal
 from scorebed.session.state import State
 from scorebed.session.store import Experiment
 
 
-@dataclasses.dataclass(frozen=True)
-class Expectation:
-    """Bounds of the information that the policy's experiments give by their end, in nats, as the run measured them."""
-
-    lower: float
-    upper: float
-
-
 def summarise(
-    experiment: Experiment, path: Path, known: State, beliefs: Beliefs, expected: Expectation | None
+    experiment: Experiment,
+    path: Path,
+    known: State,
+    beliefs: Beliefs,
+    expected: Expectation | None,
+    circumstances: Sequence[str] = (),
+    warnings: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Everything but the particles. `problem` is a sentence where there is no posterior, or one not to be trusted."""
     found: dict[str, Any] = {"posterior": None, "information": None, "ess": None, "particles": None, "problem": None}
@@ -31,17 +31,27 @@ def summarise(
         found |= {"posterior": [plain(m) for m in posterior.marginals], "information": posterior.information}
         found |= {"ess": posterior.ess, "particles": len(posterior.theta), "problem": posterior.warning}
     return {
-        **{name: getattr(experiment, name) for name in ("name", "run", "task", "seed", "horizon", "created")},
+        **{name: getattr(experiment, name) for name in ("name", "run", "task", "seed", "created")},
         "db": str(path),
         "sequence": known.sequence,
         "step": known.step,
+        "horizon": known.horizon,
+        "trained_horizon": experiment.horizon,
         "finished": known.finished,
-        "proposal": None if known.proposal is None else dataclasses.asdict(known.proposal),
-        "records": [dataclasses.asdict(record) for record in known.records],
-        "notes": [dataclasses.asdict(note) for note in known.notes],
+        "proposal": _values(known.proposal),
+        "records": [_values(record) for record in known.records],
+        "notes": [_values(note) for note in known.notes],
+        "limits": _values(known.limits),
+        "refinement": _values(known.refinement),
+        "circumstances": list(circumstances),
+        "warnings": list(warnings),
         **found,
-        "expected": None if expected is None else dataclasses.asdict(expected),
+        "expected": _values(expected),
     }
+
+
+def _values(part: Any) -> dict[str, Any] | None:
+    return None if part is None else dataclasses.asdict(part)
 
 
 def plain(marginal: Marginal) -> dict[str, Any]:

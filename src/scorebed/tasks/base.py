@@ -12,12 +12,15 @@ does not, and costs a factor of ten on the double link (`benchmarks/likelihood_k
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
+from scorebed.errors import NoDensityError
+from scorebed.tasks.constraints import Constraint, Reach, reach_of
+from scorebed.tasks.cost import Cost
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Quantity, Space
 
@@ -34,11 +37,34 @@ class Task(eqx.Module):
     # True if log p(y | θ, ξ) does not change when y follows its own reparameterisation: y = mean(θ, state, ξ) + constant · noise.
     # The likelihood term of the EIG gradient is then zero for every sample. A claim to verify, not to trust.
     additive_noise: eqx.AbstractVar[bool]
+    # What ties designs together, and what they cost. Neither is part of the likelihood: policies and samplers obey the one,
+    # policies are trained against the other.
+    constraint: ClassVar[Constraint | None] = None
+    cost: ClassVar[Cost | None] = None
+    # The names of the parameters that the experiment is about; the others are a nuisance (`interest.py`). None named: all.
+    interest: ClassVar[tuple[str, ...]] = ()
+    # Noise of a step beyond one number per outcome; only a model without a density can have any.
+    extra_noise: ClassVar[int] = 0
+
+    @property
+    def has_density(self) -> bool:
+        """Whether `log_prob` can be evaluated."""
+        return not isinstance(self, Implicit)
+
+    @property
+    def reach(self) -> Reach | None:
+        """The constraint, bound to the designs and the horizon; None if designs are free."""
+        return reach_of(self.designs, self.horizon, self.constraint)
 
     @property
     def outcome_dim(self) -> int:
-        """Number of outcome coordinates, dy. The noise of a step is N(0, I) of the same size."""
+        """Number of outcome coordinates, dy."""
         return len(self.outcomes)
+
+    @property
+    def noise_dim(self) -> int:
+        """Number of standard normal numbers that make the outcome of a step, dn: as many as it has coordinates, or more."""
+        return self.outcome_dim + self.extra_noise
 
     @abc.abstractmethod
     def initial(self, theta: Float[Array, " k"]) -> State:
@@ -46,7 +72,7 @@ class Task(eqx.Module):
 
     @abc.abstractmethod
     def outcome(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dy"]
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
     ) -> Float[Array, " dy"]:
         """y as a differentiable function of standard normal noise."""
 
@@ -93,6 +119,19 @@ class Markov(Task):
 
 class History(Task):
     """Anything else: the state is any PyTree that follows from θ and the data by `initial` and `advance`."""
+
+
+class Implicit(Task):
+    """A model that can be simulated but has no density: `outcome` is all there is, of a noise that may have `extra_noise`."""
+
+    def log_prob(
+        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Scalar:
+        del y, theta, state, xi
+        raise NoDensityError(
+            f"the density of {type(self).__name__}, got a model without one (Implicit), expected `log_prob`. "
+            "Fix: use what needs none: --method score, varpost, jointvarpost or random."
+        )
 
 
 class Gaussian(Task):

@@ -19,6 +19,9 @@ from typing import Any
 import numpyro.distributions as dist
 
 from scorebed.errors import InvalidValueError, require
+from scorebed.tasks.constraints import ordered as ordered
+from scorebed.tasks.constraints import steps_at_most as steps_at_most
+from scorebed.tasks.cost import Cost
 from scorebed.tasks.priors import Independent, Marginal
 from scorebed.tasks.spaces import Box, Quantity, Real
 
@@ -83,6 +86,11 @@ def unbounded(*names: str, scale: float | int) -> Real:
     """Designs without limits; `scale` is their typical size, the same for all of them."""
     require(len(names) > 0, "the designs of a task", got="none", expected="at least one", fix="name what is chosen.")
     return Real(_unlike("designs", tuple(quantity(name) for name in names)), float(scale))
+
+
+def priced(name: str, function: Any, *, nats: float | int) -> Cost:
+    """What a design costs, `function(xi)`, and how many nats a unit of that cost is worth."""
+    return Cost(quantity(name), function, float(nats))
 
 
 def _unlike(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:

@@ -25,6 +25,9 @@ from numpyro.primitives import Messenger
 
 from scorebed.errors import InvalidValueError, ScorebedError, require
 from scorebed.tasks.base import IID
+from scorebed.tasks.constraints import Constraint
+from scorebed.tasks.cost import Cost
+from scorebed.tasks.interest import of_interest
 from scorebed.tasks.priors import Prior, latent_map
 from scorebed.tasks.spaces import Quantity, Space
 
@@ -103,6 +106,9 @@ class NumpyroTask(IID):
     outcomes: tuple[Quantity, ...] = eqx.field(static=True)
     observed: tuple[Site, ...] = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True)
+    interest: tuple[str, ...] = eqx.field(static=True)  # type: ignore[misc]
+    constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
+    cost: Cost | None = eqx.field(static=True)  # type: ignore[misc]
 
     def outcome(
         self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"], noise: Float[Array, " dy"]
@@ -137,8 +143,12 @@ def from_numpyro(
     horizon: int,
     units: dict[str, str] | None = None,
     additive_noise: bool = False,
+    interest: Sequence[str] = (),
+    constraint: Constraint | None = None,
+    cost: Cost | None = None,
 ) -> NumpyroTask:
-    """The task of a model of one step, `model(xi)`; `observe` names the sites that are measured, `units` those of any sites."""
+    """The task of a model of one step, `model(xi)`; `observe` names the sites that are measured, `units` those of any sites, and
+    `interest` the parameters that the experiment is about, if not all (the numbers of a site x are "x 1", "x 2" and so on)."""
     require(horizon >= 1, "a task from NumPyro", got=f"horizon={horizon}", expected="at least one step",
             fix="give the number of steps of an experiment.")  # fmt: skip
     wanted = (observe,) if isinstance(observe, str) else tuple(observe)
@@ -157,8 +167,10 @@ def from_numpyro(
     prior = ModelPrior(model=model, sites=latent, somewhere=tuple(float(x) for x in middle), quantities=named[0])
     task = NumpyroTask(
         model=model, horizon=horizon, prior=prior, designs=designs, outcomes=named[1], observed=observed,
-        additive_noise=additive_noise,
+        additive_noise=additive_noise, interest=tuple(interest), constraint=constraint, cost=cost,
     )  # fmt: skip
+    of_interest(task)
+    _ = task.reach  # a constraint that does not fit is refused here
     # Sites that have no map are refused here, not in the middle of a training.
     z, noise = jnp.zeros(prior.dim), jnp.zeros(task.outcome_dim)
     jax.eval_shape(lambda z: task.outcome(prior.from_latent(z), None, middle, noise), z)

@@ -11,18 +11,21 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
+from scorebed.devices import shared_out
 from scorebed.estimators.mlmc import mlmc_batch, realised_nle
-from scorebed.estimators.pce import nmc, pce
+from scorebed.estimators.pce import nmc, pce, pce_of_interest
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, draw_noise
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import has_nuisance
 from scorebed.train.fit import Loss, Terms
 
 
 def pce_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
-    """Minus the PCE bound, averaged over `batch` trajectories. batch·(inner + 1)·T NLE a step."""
-    return _mean_of(pce, "pce", static_part, task, batch=batch, inner=inner)
+    """Minus the PCE bound, averaged over `batch` trajectories. batch·`contrastive_terms`·T NLE a step."""
+    estimator = pce_of_interest if has_nuisance(task) else pce
+    return _mean_of(estimator, "pce", static_part, task, batch=batch, inner=inner)
 
 
 def nmc_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
@@ -35,7 +38,7 @@ def mlmc_loss(static_part: PyTree, task: Task, *, batch: int, base: int = 1, cap
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         policy = eqx.combine(params, static_part)
-        thetas, noises = jax.vmap(lambda k: _draw(task, policy, k))(jr.split(key, batch))
+        thetas, noises = jax.vmap(lambda k: _draw(task, policy, k))(shared_out(jr.split(key, batch)))
         draws = named(key, "contrast")
         return {"mlmc": -mlmc_batch(task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws).mean()}
 
@@ -50,6 +53,11 @@ def mlmc_nle(
     return realised_nle(task, draws.reshape(keys.shape), batch=batch, base=base, cap=cap, tau=tau)
 
 
+def contrastive_terms(task: Task, inner: int) -> int:
+    """Likelihoods of a history that one value of PCE or NMC takes: θ_0 and M others, and M for a first term with nuisances."""
+    return 1 + inner * (2 if has_nuisance(task) else 1)
+
+
 def _mean_of(
     estimator: Callable[..., Scalar], name: str, static_part: PyTree, task: Task, *, batch: int, inner: int
 ) -> Loss:
@@ -57,9 +65,11 @@ def _mean_of(
         policy = eqx.combine(params, static_part)
 
         def one(key: PRNGKeyArray) -> Scalar:
-            return estimator(task, policy, *_draw(task, policy, key), inner=inner, key=named(key, "contrast"))
+            theta, noise = _draw(task, policy, key)
+            of = jr.normal(named(key, "theta"), theta.shape) if estimator is pce_of_interest else theta
+            return estimator(task, policy, of, noise, inner=inner, key=named(key, "contrast"))
 
-        return {name: -jax.vmap(one)(jr.split(key, batch)).mean()}
+        return {name: -jax.vmap(one)(shared_out(jr.split(key, batch))).mean()}
 
     return loss
 

@@ -16,18 +16,23 @@ import optax
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
 from scorebed.bounds import eig_bounds
+from scorebed.devices import shared_out
+from scorebed.errors import require
 from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
 from scorebed.once import once
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.policies.static import Static
+from scorebed.policies.constrained import is_static
 from scorebed.rollout import draw_noise
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
 from scorebed.train.fit import FitState, Gradient, Loss, StepInfo, Terms, fit, gradient_of, start_batch
 
 CHUNK = 64  # trajectories whose gradients are held at once
+
+# `estimate(task, policy, theta, noise, *, key)`: one trajectory → a scalar whose gradient in the policy is that of the EIG.
+Estimator = Callable[..., Any]
 
 
 def policy_optimiser(
@@ -55,13 +60,28 @@ def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) ->
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         policy = eqx.combine(params, static_part)
-        surrogate = static if isinstance(policy, Static) else adaptive
+        surrogate = static if is_static(policy) else adaptive
 
         def one(key: PRNGKeyArray) -> Any:
             theta = task.prior.sample(key=named(key, "theta"))
             return surrogate(task, score, policy, theta, draw_noise(task, policy, key=named(key, "noise")))
 
-        return {"surrogate": -jax.vmap(one)(jr.split(key, batch)).mean()}
+        return {"surrogate": -jax.vmap(one)(shared_out(jr.split(key, batch))).mean()}
+
+    return loss
+
+
+def estimator_loss(static_part: PyTree, task: Task, estimate: Estimator, *, batch: int) -> Loss:
+    """Minus any estimator of the EIG, averaged over `batch` trajectories; it costs whatever the estimator does."""
+
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        policy = eqx.combine(params, static_part)
+
+        def one(key: PRNGKeyArray) -> Any:
+            theta, noise = task.prior.sample(key=named(key, "theta")), draw_noise(task, policy, key=named(key, "noise"))
+            return estimate(task, policy, theta, noise, key=named(key, "estimate"))
+
+        return {"estimate": -jax.vmap(one)(shared_out(jr.split(key, batch))).mean()}
 
     return loss
 
@@ -83,7 +103,7 @@ def shortened_gradient(loss: Loss, *, batch: int, limit: float) -> Gradient:
 
     def gradient(params: PyTree, key: PRNGKeyArray) -> tuple[Terms, PyTree]:
         def add(total: PyTree, keys: Array) -> tuple[PyTree, dict[str, Array]]:
-            terms, grads = jax.vmap(gradient_of(loss), in_axes=(None, 0))(params, keys)
+            terms, grads = jax.vmap(gradient_of(loss), in_axes=(None, 0))(params, shared_out(keys))
             length = jax.vmap(optax.tree.norm)(grads)
             tiny = jnp.finfo(length.dtype).tiny
             longest = jnp.maximum(limit * jnp.median(length), tiny)
@@ -105,7 +125,7 @@ def fresh_policies(name: str, task: Task, count: int, *, key: PRNGKeyArray) -> P
 
 def train_policies(
     task: Task,
-    score: Score,
+    score: Score | Estimator,
     policies: Policy | str,
     *,
     count: int = 1,
@@ -122,14 +142,24 @@ def train_policies(
 ) -> Policy:
     """A batch of policies of one architecture, trained at once: `count` of a name in `POLICIES`, or those that are given.
 
-    Without an optimiser: Adam with a cosine decay of the learning rate to a twentieth. `decay` > 0 gives the moving average,
-    `limit` > 0 the `shortened_gradient`.
+    In place of a score any other estimator will do, `estimate(task, policy, theta, noise, *, key)` of one trajectory. Without an
+    optimiser: Adam with a cosine decay of the learning rate to a twentieth. `decay` > 0 gives the moving average, `limit` > 0 the
+    `shortened_gradient` of a score.
     """
-    check_additive_noise(task, key=named(key, "check"))
     if isinstance(policies, str):
         policies = fresh_policies(policies, task, count, key=named(key, "init"))
+    if isinstance(score, Score):
+        check_additive_noise(task, key=named(key, "check"))
+    require(isinstance(score, Score) or not limit, "the limit of a gradient", got=f"limit={limit} and an estimator",
+            expected="a score", fix="leave the limit out.")  # fmt: skip
+
+    def gradient_for(static_part: PyTree) -> Gradient:
+        if isinstance(score, Score):
+            return policy_gradient(static_part, task, score, batch=batch, limit=limit)
+        return gradient_of(estimator_loss(static_part, task, score, batch=batch))
+
     trained: Policy = fit_batch(
-        lambda static_part: policy_gradient(static_part, task, score, batch=batch, limit=limit),
+        gradient_for,
         policies, steps=steps, decay=decay, block=block, on_step=on_step, state=state, key=key,
         optimiser=optimiser or policy_optimiser(optax.cosine_decay_schedule(learning_rate, steps, 0.05)),
     )  # fmt: skip

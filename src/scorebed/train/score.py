@@ -13,17 +13,26 @@ import jax.random as jr
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from scorebed.devices import shared_out
+from scorebed.errors import require
 from scorebed.keys import named
-from scorebed.losses import bias_penalty, conditional_score, marginal_score_matching, weighed_score_matching
+from scorebed.losses import (
+    bias_penalty,
+    conditional_score,
+    marginal_score_matching,
+    sliced_score_matching,
+    weighed_score_matching,
+)
 from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import Trajectory, observe, simulate
-from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import standardiser
+from scorebed.scores.two import all_scores
 from scorebed.scores.weighed import Weighed
 from scorebed.tasks.base import IID, Markov, Task
 from scorebed.train.fit import FitState, Loss, StepInfo, Terms, fit_one
@@ -40,7 +49,14 @@ class Weights(eqx.Module):
 
 
 def automatic_weights(task: Task, sampler: DesignSampler, *, own: float = 1.0, key: PRNGKeyArray) -> Weights:
-    """Both parts of order one: over the median squared conditional score of a pilot of 1,024 experiments. 1,024·T NLE."""
+    """Both parts of order one: over the median squared conditional score of a pilot of 1,024 experiments. 1,024·T NLE.
+
+    Without a density the weight of the y-part is the variance of the outcomes, or of their steps if that is smaller.
+    """
+
+    if not task.has_density:  # there is nothing to measure but outcomes: a score of theirs has the unit 1/y
+        outcomes = once(lambda key: standardiser(task, sampler, key=key))(key)
+        return Weights(jnp.minimum(outcomes.scale_y, outcomes.scale_step) ** 2, jnp.ones(()), 0.0)
 
     def pilot(key: PRNGKeyArray) -> ScoreValue:
         return conditional_score(task, simulate(task, RandomDesigns(sampler), key=key))
@@ -75,26 +91,58 @@ def score_loss(
 
     With `penalty` > 0 the U-statistic of the score's bias is added, from four outcomes each of an eighth as many designs; those
     are always the sampler's, since they must be drawn before the data.
+
+    Where the task has no density it is sliced score matching, and no policy's experiments may enter.
     """
+    if not task.has_density:
+        require(policy is None, f"the score of {type(task).__name__}", got="experiments of a policy",
+                expected="designs drawn before the data, since the model has no density",
+                fix="train it by --method score.")  # fmt: skip
     sources: list[tuple[Policy, int]] = [(RandomDesigns(sampler), batch if policy is None else batch - batch // 2)]
     sources += [] if policy is None else [(policy, batch // 2)]
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         score = eqx.combine(params, static)
+        if not task.has_density:
+            return {"sliced": _sliced(score, task, sampler, weights, batch=batch, key=named(key, "runs", 0))}
         parts = [
-            jax.vmap(lambda k, source=source: simulate(task, source, key=k))(jr.split(named(key, "runs", i), count))
+            jax.vmap(lambda k, source=source: simulate(task, source, key=k))(
+                shared_out(jr.split(named(key, "runs", i), count))
+            )
             for i, (source, count) in enumerate(sources)
             if count
         ]
         terms = matching_terms(score, task, jax.tree.map(lambda *x: jnp.concatenate(x), *parts), weights)
         if penalty:
             biases = jax.vmap(lambda k: _bias(score, task, sampler, weights, key=k))(
-                jr.split(named(key, "bias"), max(1, batch // 8))
+                shared_out(jr.split(named(key, "bias"), max(1, batch // 8)))
             )
             terms["bias"] = penalty * biases.mean()
         return terms
 
     return loss
+
+
+def _sliced(
+    score: Score, task: Task, sampler: DesignSampler, weights: Weights, *, batch: int, key: PRNGKeyArray
+) -> Array:
+    """Sliced score matching, averaged over experiments of the sampler; of `TwoScores` the sum of both. No NLE."""
+    require(isinstance(sampler, Unconstrained), f"the designs of {type(task).__name__}", got=type(sampler).__name__,
+            expected="designs without a constraint, since the model has no density",
+            fix="leave `constraint` out, or write `log_prob`.")  # fmt: skip
+    assert isinstance(sampler, Unconstrained)  # for the type checker
+
+    def one(key: PRNGKeyArray) -> Array:
+        us = sampler.sample_unconstrained(key=named(key, "designs"))
+        theta = task.prior.sample(key=named(key, "theta"))
+        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
+        ys = observe(task, theta, sampler.space.constrain(us), noise)
+        return jnp.stack([
+            sliced_score_matching(each, sampler, ys, us, lambda_y=weights.y, key=named(key, "direction"))
+            for each in all_scores(score, theta)
+        ]).sum()  # fmt: skip
+
+    return jax.vmap(one)(shared_out(jr.split(key, batch))).mean()
 
 
 def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
@@ -116,7 +164,7 @@ def _bias(score: Score, task: Task, sampler: DesignSampler, weights: Weights, *,
     xis = sampler.sample(key=named(key, "designs"))
 
     def outcome(key: PRNGKeyArray) -> Array:
-        noise = jr.normal(named(key, "noise"), (task.horizon, task.outcome_dim))
+        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
         return observe(task, task.prior.sample(key=named(key, "theta")), xis, noise)
 
     ys = jax.vmap(outcome)(jr.split(named(key, "outcomes"), 4))
@@ -125,9 +173,10 @@ def _bias(score: Score, task: Task, sampler: DesignSampler, weights: Weights, *,
 
 
 def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
-    """Untrained likelihood particles of the usual sizes; the small transformer where a task depends on its whole history."""
-    kind = "particles" if isinstance(task, IID | Markov) else "transformer-direct"
-    sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4}
+    """Untrained likelihood particles of the usual sizes; the small transformer where a task depends on its whole history, or has
+    no density."""
+    kind = "particles" if isinstance(task, IID | Markov) and task.has_density else "transformer-direct"
+    sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4, "iterations": 16}
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))

@@ -14,6 +14,7 @@ import jax.random as jr
 import optax
 from jaxtyping import PRNGKeyArray, PyTree, Scalar
 
+from scorebed.devices import shared_out
 from scorebed.estimators.variational import marginal_surrogate, posterior_surrogate
 from scorebed.keys import named
 from scorebed.policies.base import Policy
@@ -40,7 +41,7 @@ def marginal_loss(static: PyTree, task: Task, *, batch: int) -> Loss:
             run = simulate(task, RandomDesigns(density.sampler), key=key)
             return density.objective(run.ys, run.xis)
 
-        return {"nll": -jax.vmap(one)(jr.split(key, batch)).mean()}
+        return {"nll": -jax.vmap(one)(shared_out(jr.split(key, batch))).mean()}
 
     return loss
 
@@ -122,7 +123,7 @@ def _upper_bound(task: Task, density: MarginalDensity, policy: Policy, *, batch:
         theta = task.prior.sample(key=named(key, "theta"))
         return marginal_surrogate(task, density, policy, theta, draw_noise(task, policy, key=named(key, "noise")))
 
-    return jax.vmap(one)(jr.split(key, batch)).mean()
+    return jax.vmap(one)(shared_out(jr.split(key, batch))).mean()
 
 
 def _lower_bound(task: Task, density: PosteriorDensity, policy: Policy, *, batch: int, key: PRNGKeyArray) -> Scalar:
@@ -132,4 +133,4 @@ def _lower_bound(task: Task, density: PosteriorDensity, policy: Policy, *, batch
         z = jr.normal(named(key, "theta"), (task.prior.dim,))
         return posterior_surrogate(task, density, policy, z, draw_noise(task, policy, key=named(key, "noise")))
 
-    return jax.vmap(one)(jr.split(key, batch)).mean()
+    return jax.vmap(one)(shared_out(jr.split(key, batch))).mean()

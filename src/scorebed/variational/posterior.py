@@ -3,7 +3,8 @@
     q(z | y, ξ) = Σ_c w_c N(z; m_c, diag s_c²),   (w, m, s) = heads(summary of (y_{1:T}, ξ_{1:T})),   θ = f(z), z ~ N(0, I)
 
 It is a density of the prior's latent z. Outcomes depend on z through θ alone, so I(z; y) = I(θ; y) whether or not f has an
-inverse, and E[log q(z | y, ξ) − log N(z; 0, I)] is a lower bound of the EIG (Barber & Agakov).
+inverse, and E[log q(z | y, ξ) − log N(z; 0, I)] is a lower bound of the EIG (Barber & Agakov). Where some parameters are a
+nuisance it is a density of the z of those of interest, and the bound is that of the EIG on them.
 
 Sources that can be exchanged have a posterior with K! copies of every peak. There the mixture describes the sources in canonical
 order, by their first coordinate, and each of the K! orders has its share:   q(z) = q_sorted(sort z) / K!.
@@ -26,6 +27,7 @@ from scorebed.nets.mlp import MLP, gelu
 from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import TransformerBackbone
 from scorebed.tasks.base import Task
+from scorebed.tasks.interest import has_nuisance, of_interest
 from scorebed.tasks.location import LocationFinding
 
 
@@ -93,11 +95,12 @@ class MixturePosterior(PosteriorDensity):
                                             sigma=sigma, hidden=hidden, key=key_backbone)  # fmt: skip
         self.norm = LayerNorm(width)
         self.to_weights = MLP((width, width, components), gelu, key=key_weights)
-        self.to_components = eqx.filter_vmap(lambda k: MLP((width, width, 2 * task.prior.dim), gelu, key=k))(
+        outputs = 2 * len(of_interest(task))
+        self.to_components = eqx.filter_vmap(lambda k: MLP((width, width, outputs), gelu, key=k))(
             jr.split(key_components, components)
         )
         # Their prior is standard normal, so that sources in z are sources in θ.
-        self.sources = task.sources if isinstance(task, LocationFinding) else 1
+        self.sources = task.sources if isinstance(task, LocationFinding) and not has_nuisance(task) else 1
 
     @classmethod
     def small(cls, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> "MixturePosterior":

@@ -24,13 +24,20 @@ from scorebed.web.requests import (
     BadFieldError,
     Begin,
     Correct,
+    Following,
     Item,
+    Limit,
     Observe,
+    Plan,
     Problem,
+    Refine,
+    Refined,
     Remark,
     Version,
+    WhatIf,
     Which,
     design_of,
+    read_limits,
     read_values,
     record_of,
     step_of,
@@ -74,7 +81,7 @@ def make_api(hub: Hub) -> APIRouter:
                 task=e.task,
                 created=e.created,
                 taken=len(state.records),
-                horizon=e.horizon,
+                horizon=state.horizon,
                 finished=state.finished,
                 ours=ours,
             )
@@ -131,7 +138,7 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.post("/experiments/{number}/undo")
     def undo(number: int, body: Which) -> Answer:
-        """Take back the last step, or the end. Say which by `step`, or by the `sequence` that you have seen."""
+        """Take back what came last: a step, a change, or the end. Say which step, or the `sequence` that you have seen."""
         if body.step is None and body.sequence is None:
             raise InvalidValueError(
                 "an undo", got="neither step nor sequence", expected="one of them",
@@ -155,13 +162,53 @@ def make_api(hub: Hub) -> APIRouter:
             session.finish()
             return _answer(session)
 
+    @api.get("/experiments/{number}/outlook")
+    def outlook(number: int) -> list[Following]:
+        """Which design would follow which outcome, from outcomes that are low among those to expect to high ones."""
+        hub.knowledge(number)
+        each = hub.session(number).outlook()
+        return [Following(level=one.level, y=list(one.y), design=list(one.design)) for one in each]
+
+    @api.post("/experiments/{number}/foresee")
+    def foresee(number: int, body: WhatIf) -> Following:
+        """The design that would follow an outcome. Nothing is stored."""
+        session = hub.session(number)
+        y, used = _entered(session, body.y, body.xi)
+        return Following(y=list(y), design=list(session.foresee(y, used)))
+
+    @api.post("/experiments/{number}/limit")
+    def limit(number: int, body: Limit) -> Answer:
+        """Allow fewer designs from now on, or all of the task's again. What the policy wants outside is moved to the nearest."""
+        with hub.acting(number, body.sequence) as session:
+            quantities = session.task.designs.quantities
+            low, high = read_limits(body.low, quantities, "low"), read_limits(body.high, quantities, "high")
+            try:
+                session.limit(low, high)
+            except InvalidValueError as error:
+                raise error if isinstance(error, ConflictError) else BadFieldError(error, "low-0") from None
+            return _answer(session)
+
+    @api.post("/experiments/{number}/plan")
+    def plan(number: int, body: Plan) -> Answer:
+        """Another number of steps in all; the policy stays as it was trained unless it is refined."""
+        with hub.acting(number, body.sequence) as session:
+            session.plan(body.steps)
+            return _answer(session)
+
+    @api.post("/experiments/{number}/refine")
+    def refine(number: int, body: Refine) -> Refined:
+        """Train the policy for the steps that remain. It is kept if it is better; the answer comes when the time is over."""
+        with hub.refining(number) as session:
+            found = session.refine(float(body.seconds))
+            return Refined(**_answer(session).model_dump(), kept=found.kept, sentence=found.sentence)
+
     return api
 
 
 def _answer(session: Session, record: Record | None = None) -> Answer:
     """What was done is done, even if no next design can be had."""
-    problem = None
-    if not (session.state.finished or session.state.complete):
+    problem, before = None, session.state
+    if not (before.finished or before.complete):
         try:
             session.propose()
         except ConflictError:

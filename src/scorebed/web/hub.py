@@ -44,6 +44,7 @@ class _Room:
         self.session = session
         self.turn = threading.RLock()
         self.thinking = threading.Lock()
+        self.refining = threading.Lock()
         self.known: Knowledge | None = None
 
 
@@ -123,6 +124,20 @@ class Hub:
                     fix="look at the page again, which shows it now.",
                 )
             yield room.session
+
+    @contextmanager
+    def refining(self, number: int) -> Iterator[Session]:
+        """One policy is refined at a time; others may enter outcomes meanwhile."""
+        room = self._room(number)
+        if not room.refining.acquire(blocking=False):
+            raise BusyError(
+                "a refined policy, got one that is being trained, expected none. Fix: wait until it is done."
+            )
+        try:
+            self.wait_until_warm()
+            yield room.session
+        finally:
+            room.refining.release()
 
     def knowledge(self, number: int) -> Knowledge:
         """What is known by now, computed once for all who watch."""

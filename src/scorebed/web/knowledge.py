@@ -10,6 +10,7 @@ from scorebed.session.engine import Session
 from scorebed.session.posterior import QUANTILES, Marginal, Posterior
 from scorebed.session.state import State
 from scorebed.session.summary import Expectation
+from scorebed.web.pairs import caption, draw_pairs
 from scorebed.web.pictures import Curve, draw_information, draw_marginal, draw_space
 
 LOW, HIGH = QUANTILES.index(0.05), QUANTILES.index(0.95)
@@ -40,6 +41,9 @@ class Knowledge(NamedTuple):
     marginal_pictures: tuple[Markup, ...] = ()
     space_picture: Markup = Markup("")
     space_caption: str = ""
+    pairs_picture: Markup = Markup("")
+    pairs_caption: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 def know(session: Session, state: State) -> Knowledge:
@@ -53,7 +57,14 @@ def know(session: Session, state: State) -> Knowledge:
         predicted = () if proposal is None else beliefs.predict(state.records, proposal.design)
     except ScorebedError as error:
         space = draw_space(session.task, state, None, (), Curve())
-        return Knowledge(state.sequence, number, str(error), space_picture=space.svg, space_caption=space.caption)
+        return Knowledge(
+            state.sequence,
+            number,
+            str(error),
+            space_picture=space.svg,
+            space_caption=space.caption,
+            warnings=session.warnings(),
+        )
     space = draw_space(session.task, state, posterior, predicted, _curve(session, state))
     return Knowledge(
         state.sequence,
@@ -69,6 +80,9 @@ def know(session: Session, state: State) -> Knowledge:
         _marginal_pictures(prior, posterior),
         space.svg,
         space.caption,
+        draw_pairs(posterior.quantities, prior.theta, posterior.theta),
+        caption(posterior.quantities),
+        session.warnings(),
     )
 
 

@@ -11,17 +11,20 @@ from starlette.responses import HTMLResponse, Response
 
 from scorebed.errors import ConflictError, ScorebedError
 from scorebed.runs.load import Run
+from scorebed.session.circumstances import wanted_sentence
 from scorebed.session.engine import LONGEST_NOTE, Session
 from scorebed.session.opening import LONGEST_NAME
 from scorebed.session.posterior import QUANTILES
-from scorebed.session.state import Proposal, State
+from scorebed.session.state import LONGEST_PLAN, Proposal, State
 from scorebed.tasks.base import IID
 from scorebed.web.hub import Hub
 from scorebed.web.rendering import render
+from scorebed.web.requests import LONGEST_REFINING
 
 STATIC = {
     "live.css": "text/css; charset=utf-8",
     "live.js": "text/javascript; charset=utf-8",
+    "changes.js": "text/javascript; charset=utf-8",
     "icon.svg": "image/svg+xml",
 }
 
@@ -53,6 +56,10 @@ def make_pages(hub: Hub) -> APIRouter:
     @pages.get("/experiments/{number}/knowledge")
     def knowledge(number: int) -> str:
         return render("_knowledge.html", known=hub.knowledge(number), levels=QUANTILES)
+
+    @pages.get("/experiments/{number}/outlook")
+    def outlook(number: int) -> str:
+        return render("_outlook.html", **_outlook(hub, number))
 
     @pages.get("/experiments/{number}/experiment.csv")
     def as_csv(number: int) -> Response:
@@ -95,9 +102,35 @@ def _now(session: Session) -> dict[str, object]:
         "designs": session.task.designs.quantities,
         "outcomes": session.task.outcomes,
         "can_skip": isinstance(session.task, IID),
+        "wanted": None if proposal is None else wanted_sentence(proposal, session.task.designs.quantities),
+        "circumstances": session.circumstances(),
+        "trained_horizon": session.experiment.horizon,
+        "longest_plan": LONGEST_PLAN,
+        "longest_refining": LONGEST_REFINING,
         "moved": any(r.used not in (None, r.proposal.design) for r in state.records),
         "notes": _notes(state),
     }
+
+
+def _outlook(hub: Hub, number: int) -> dict[str, object]:
+    session = hub.session(number)
+    found: dict[str, object] = {
+        "designs": session.task.designs.quantities,
+        "outcomes": session.task.outcomes,
+        "rows": (),
+        "problem": None,
+    }
+    try:
+        hub.knowledge(number)
+        state = session.state
+        found["sequence"] = state.sequence
+        if state.finished or state.complete:
+            return found | {"problem": "No step is left."}
+        if state.step == state.horizon:
+            return found | {"problem": "This is the last step: no design follows it."}
+        return found | {"rows": session.outlook()}
+    except ScorebedError as error:
+        return found | {"problem": str(error), "sequence": session.state.sequence}
 
 
 def _proposal(session: Session) -> tuple[Proposal | None, str | None]:

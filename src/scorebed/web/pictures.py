@@ -18,6 +18,7 @@ from scorebed.tasks.base import IID, Task
 from scorebed.tasks.gravimetry import Gravimetry
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.spaces import Box, Quantity, Real
+from scorebed.web.pairs import shared_range
 from scorebed.web.rendering import number
 from scorebed.web.svg import Plot, Range, spread
 
@@ -81,10 +82,7 @@ def draw_information(
 
 def draw_marginal(quantity: Quantity, prior: np.ndarray, posterior: np.ndarray) -> Markup:
     """Histograms on one scale: the prior as an outline, the posterior filled."""
-    wide = np.quantile(prior, (0.005, 0.995))
-    low = min(float(wide[0]), float(np.quantile(posterior, 0.005)))
-    high = max(float(wide[1]), float(np.quantile(posterior, 0.995)))
-    edges = np.linspace(low, high if high > low else low + 1.0, BINS + 1)
+    edges = np.linspace(*shared_range(prior, posterior), BINS + 1)
     heights = [np.histogram(values, edges)[0] / max(len(values), 1) for values in (prior, posterior)]
     top = max(float(h.max()) for h in heights)
     plot = Plot((float(edges[0]), float(edges[-1])), (0.0, top * 1.05 or 1.0), width=180, height=110, y_ticks=False)

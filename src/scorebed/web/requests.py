@@ -15,6 +15,8 @@ from scorebed.tasks.spaces import Quantity
 _ONE = [{"type": "number"}, {"type": "string", "description": "a number as typed: 0.52, -1.5e-3"}]
 Values = Annotated[Any, WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]})]
 Number = Annotated[StrictInt, Field(ge=1, le=10**9)]
+Seen = Annotated[StrictInt, Field(ge=0)]
+LONGEST_REFINING = 600  # seconds that a request may take
 
 
 class BadFieldError(InvalidValueError):
@@ -67,7 +69,37 @@ class Which(Message):
     """The next step (skip) or the last one (undo), by number; `sequence` refuses a request that missed the latest event."""
 
     step: Number | None = None
-    sequence: Annotated[StrictInt, Field(ge=0)] | None = None
+    sequence: Seen | None = None
+
+
+class WhatIf(Message):
+    """An outcome that has not been measured."""
+
+    y: Values = Field(description="The outcome, as in `observe`.")
+    xi: Values = Field(None, description="The design that it would be measured at, if not the one proposed.")
+
+
+class Limit(Message):
+    """Tighter limits of the designs, one per coordinate; null or empty where there is none. Without any they are lifted."""
+
+    low: Values = Field(None, description="The smallest values allowed.")
+    high: Values = Field(None, description="The largest values allowed.")
+    sequence: Seen | None = None
+
+
+class Plan(Message):
+    """Another number of steps in all."""
+
+    steps: Number
+    sequence: Seen | None = None
+
+
+class Refine(Message):
+    """Train the policy on what is known, for the steps that remain."""
+
+    seconds: Annotated[StrictInt, Field(ge=1, le=LONGEST_REFINING)] = Field(
+        30, description="About how long, compiling included."
+    )
 
 
 class Remark(Message):
@@ -109,6 +141,21 @@ class Answer(BaseModel):
     problem: str | None = Field(None, description="Why there is no next design, where there should be one.")
 
 
+class Following(BaseModel):
+    """The design that would follow an outcome; `level` is where the outcome lies among those to expect, from 0 to 1."""
+
+    level: float | None = None
+    y: list[float]
+    design: list[float]
+
+
+class Refined(Answer):
+    """What came of refining: whether the policy is another one now, and the sentence that says what it adds."""
+
+    kept: bool
+    sentence: str
+
+
 class Version(BaseModel):
     """A number that grows with every event."""
 
@@ -147,6 +194,27 @@ def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: 
         )
     flat = [row if isinstance(row, int | float) else repr(row)[:40] for row in rows]
     return _told(f"{field}-0", lambda: check_vector(what, flat, quantities))
+
+
+def read_limits(given: Any, quantities: tuple[Quantity, ...], field: str) -> list[float | None] | None:
+    """Limits of one side: numbers, typed texts, or nothing, one per quantity; None if there are none at all."""
+    if given is None:
+        return None
+    rows = given if isinstance(given, list) else [given]
+    if len(rows) != len(quantities):
+        raise BadFieldError(
+            InvalidValueError(
+                "the limits of the designs", got=f"{len(rows)} of them", expected=f"{len(quantities)}",
+                fix="one per design coordinate, empty where there is none.",
+            ),
+            f"{field}-0",
+        )  # fmt: skip
+    empty = [row is None or (isinstance(row, str) and not row.strip()) for row in rows]
+    found = [
+        None if nothing else _one("a limit of the designs", row, quantity, f"{field}-{i}")
+        for i, (row, quantity, nothing) in enumerate(zip(rows, quantities, empty, strict=True))
+    ]
+    return None if all(empty) else found
 
 
 def _one(what: str, row: Any, quantity: Quantity, field: str) -> float:

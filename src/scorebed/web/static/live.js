@@ -18,6 +18,7 @@ function fresh() {
 }
 
 class Unreachable extends Error {}
+const bench = {}; // what changes.js needs of the experiment below
 
 async function ask(path, options = {}, patience = PATIENCE) {
   const control = new AbortController();
@@ -170,6 +171,7 @@ if (experiment) {
         const goal = known;
         if (!(await part(`${page}/knowledge`, LONG))) return; // asked again by `watch`
         drawn = goal;
+        document.dispatchEvent(new Event("drawn"));
       }
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
@@ -307,6 +309,8 @@ if (experiment) {
     }
   });
 
+  Object.assign(bench, { act, api, page, say, sequence: () => known });
+
   const watch = async () => {
     try {
       if (!document.hidden) {
@@ -314,7 +318,8 @@ if (experiment) {
         if (response.status === 401) { location.reload(); return; }
         if (response.ok) {
           const { sequence } = await response.json();
-          if (sequence > known && !busy.size) await refresh(false);
+          const waiting = Array.from(busy).some((name) => name !== "refine-form"); // which takes long
+          if (sequence > known && !waiting) await refresh(false);
           else if (drawn !== known) think();
         }
       }

@@ -1,0 +1,143 @@
+"""A policy that knows the model: it follows the modes of the posterior from step to step and designs from the best of them.
+
+    ξ_t = constrain( Σ_h g_h (A_h ẑ + b_h + c_h ⊙ |A_h| σ̂) + g_0 · free )
+
+ẑ is the mode of largest mass of p(z | h_{t−1}) and σ̂ its standard deviations (`modes.py`); gates g, offsets c and the free part
+are small networks of (ẑ, log σ̂, how sure the mode is, the time). The heads A_h ẑ are linear, so that a design can follow an
+estimate as closely as the estimate is good: in location finding an experiment gains most next to a source, where a network that
+has to compute the place from the data is off by more than that. They start as the most telling designs of a known z
+(`anchors.py`).
+
+Modes are found, not trained: the path of a gradient through them is one Gauss–Newton step at ẑ, ∂ẑ = −P⁻¹ ∂(z + Hᵀr), which at a
+mode is the derivative of the mode itself. For Gaussian outcomes of independent steps or Markov transitions; the designs of one
+experiment cost J (2 · iterations + 1) + 1 NLE for every pair of a step and a step before it or itself.
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from scorebed.anchors import anchors
+from scorebed.modes import DAMPING, Data, descend, gaussian_task, log_mass, point, starts
+from scorebed.nets import MLP
+from scorebed.policies.base import Policy
+from scorebed.tasks.base import IID, Markov, State, Task
+
+WAVES = 6  # of each kind, as features of the time
+SAME = 1e-2  # modes this close in z are one
+
+
+class Knowledge(eqx.Module):
+    """The history, in arrays whose shapes do not change with t, the modes and λ of every start, and what designs follow from."""
+
+    ys: Float[Array, "T dy"]
+    xis: Float[Array, "T dx"]
+    steps: Int[Array, ""]
+    modes: Float[Array, "J k"]
+    damping: Float[Array, " J"]
+    best: Float[Array, " k"]
+    spread: Float[Array, " k"]
+    sure: Float[Array, " 2"]
+
+
+class Modes(Policy):
+    """Designs from the best of J modes, through `heads` linear maps. Deterministic."""
+
+    task: Task
+    maps: Float[Array, "heads dx k"]
+    shifts: Float[Array, "heads dx"]
+    gates: MLP
+    offsets: MLP
+    free: MLP
+    particles: int = eqx.field(static=True)
+    iterations: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        task: Task,
+        *,
+        particles: int = 8,
+        iterations: int = 2,
+        heads: int = 4,
+        width: int = 64,
+        key: PRNGKeyArray,
+    ):
+        key_maps, key_gates, key_offsets, key_free = jr.split(key, 4)
+        k, dx = task.prior.dim, task.designs.dim
+        self.task, self.particles, self.iterations = gaussian_task(task, "the policy 'modes'"), particles, iterations
+        if isinstance(task, IID):
+            # All restarts have the same: the most telling designs are a matter of the task.
+            self.maps, self.shifts = anchors(task, heads, key=jr.key(0))
+        else:
+            self.maps, self.shifts = 0.3 * jr.normal(key_maps, (heads, dx, k)), jnp.zeros((heads, dx))
+        inputs = 2 * k + 2 + 2 * WAVES
+        self.gates = MLP((inputs, width, heads + 1), jax.nn.silu, key=key_gates)
+        self.offsets = MLP((inputs, width, heads * dx), jax.nn.silu, key=key_offsets)
+        self.free = MLP((inputs, width, width, dx), jax.nn.silu, key=key_free)
+
+    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
+        del key
+        return jnp.zeros((horizon, 0))
+
+    def init(self) -> Knowledge:
+        task, k, dtype = self.task, self.task.prior.dim, self.maps.dtype
+        return Knowledge(
+            ys=jnp.zeros((task.horizon, task.outcome_dim), dtype),
+            xis=jnp.zeros((task.horizon, task.designs.dim), dtype),
+            steps=jnp.zeros((), int),
+            modes=jnp.asarray(starts(self.particles, k), dtype),
+            damping=jnp.full(self.particles, DAMPING, dtype),
+            best=jnp.zeros(k, dtype),
+            spread=jnp.ones(k, dtype),
+            sure=jnp.zeros(2, dtype),
+        )
+
+    def design(self, memory: Knowledge, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+        del noise
+        seen = jax.lax.stop_gradient(memory.best)
+        phase = (
+            jnp.pi * memory.steps.astype(seen.dtype) / self.task.horizon * jnp.arange(1, WAVES + 1, dtype=seen.dtype)
+        )
+        waves = jnp.concatenate([jnp.sin(phase), jnp.cos(phase)])
+        features = jnp.concatenate([seen, jnp.log(memory.spread), memory.sure, waves])
+        gate = jax.nn.softmax(self.gates(features))
+        reach = jax.lax.stop_gradient(jnp.sqrt(self.maps**2 @ memory.spread**2))
+        offsets = self.offsets(features).reshape(self.shifts.shape)
+        heads = self.maps @ memory.best + self.shifts + offsets * reach
+        return self.task.designs.constrain(gate[:-1] @ heads + gate[-1] * self.free(features))
+
+    def update(self, memory: Knowledge, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Knowledge:
+        t, task = memory.steps, _frozen(self.task)
+        ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
+        data = Data(ys, _states(task, ys), xis, jnp.arange(task.horizon) <= t)
+        still = jax.lax.stop_gradient(data)
+        # λ starts anew above its floor: the newest outcome may have moved everything.
+        restart = jnp.maximum(memory.damping, DAMPING**2)
+        modes, damping = jax.lax.stop_gradient(descend(task, memory.modes, restart, still, iterations=self.iterations))
+        points = jax.vmap(lambda z: point(task, z, still))(modes)
+        mass = jax.vmap(log_mass)(points)
+        chosen = mass.argmax()
+        mode = modes[chosen]
+        covariance = jnp.linalg.inv(points.curvature[chosen])
+        near = (jnp.abs(modes - mode).max(1) < SAME).astype(mass.dtype)
+        sure = jnp.stack([jax.nn.softmax(mass) @ near, points.value[chosen] / task.horizon])
+        spread = jnp.sqrt(jnp.diag(covariance))
+        best = mode - jax.lax.stop_gradient(covariance) @ point(task, mode, data).gradient
+        return Knowledge(ys, xis, t + 1, modes, damping, best, *jax.lax.stop_gradient((spread, sure)))
+
+    @property
+    def design_nle(self) -> int:
+        T = self.task.horizon
+        return (self.particles * (2 * self.iterations + 1) + 1) * T * (T + 1) // 2
+
+
+def _states(task: Task, ys: Float[Array, "T dy"]) -> State:
+    return jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]]) if isinstance(task, Markov) else None
+
+
+def _frozen(task: Task) -> Task:
+    """The arrays of a task are the model's, not the policy's: training leaves them alone."""
+    frozen: Task = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task)
+    return frozen

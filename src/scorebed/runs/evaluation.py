@@ -1,0 +1,66 @@
+"""The bounds that a run reports: contrastive ones, or a trained posterior's where the model has no density."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from jaxtyping import PRNGKeyArray
+
+from scorebed.bounds import Bounds, bounds_nle, eig_bounds
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.runs.artifacts import fresh_posterior
+from scorebed.runs.config import DensityConfig
+from scorebed.runs.upfront import density_optimiser
+from scorebed.samplers.paper import paper_sampler
+from scorebed.tasks.base import Task
+from scorebed.tasks.interest import has_nuisance, of_interest
+from scorebed.train.posterior_bound import posterior_bound, posterior_bound_nle
+
+CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
+
+
+def policy_bounds(
+    task: Task,
+    policy: Policy,
+    density: DensityConfig,
+    *,
+    outer: int,
+    inner: int,
+    on_group: Callable[[int, int], None] = lambda *_: None,
+    key: PRNGKeyArray,
+) -> Bounds:
+    """Bounds of the EIG of a policy; `density` are the sizes of the posterior, and its training, where one is needed."""
+    if task.has_density:
+        return eig_bounds(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)
+    fresh = fresh_posterior(density, task, paper_sampler(task), key=named(key, "posterior"))
+    return posterior_bound(
+        task, policy, fresh, outer=outer, steps=density.steps, batch=density.batch, decay=density.ema,
+        optimiser=density_optimiser(density, density.steps), on_step=on_group, key=key,
+    )  # fmt: skip
+
+
+def policy_bounds_nle(task: Task, density: DensityConfig, outer: int, inner: int) -> int:
+    """What they cost."""
+    if task.has_density:
+        return bounds_nle(task, outer, inner)
+    return posterior_bound_nle(task, outer, density.steps, density.batch)
+
+
+def about(task: Task) -> dict[str, Any]:
+    """What a record says of its bounds: their kind, and the parameters they are about if those are not all."""
+    names = [task.prior.quantities[i].name for i in of_interest(task)]
+    return {"bound": CONTRASTIVE if task.has_density else POSTERIOR} | (
+        {"interest": names} if has_nuisance(task) else {}
+    )
+
+
+def in_words(record: Mapping[str, Any]) -> str:
+    """What the bounds of a record are."""
+    names = record.get("interest")
+    which = f" They are about {', '.join(map(str, names))} alone: the other parameters are a nuisance." if names else ""
+    if record.get("bound") == POSTERIOR:
+        return (
+            "Barber and Agakov's below, from N simulated experiments and a posterior trained for each kind of designs; "
+            f"the model has no density, so that there is no upper bound.{which}"
+        )
+    return f"sPCE below and sNMC above, from N simulated experiments and M contrastive parameters.{which}"

@@ -1,0 +1,128 @@
+"""Steps of an experiment that are over when its training begins: read from a CSV file, kept in the configuration of the run.
+
+The file has a column for every design and every outcome of the task, by name, with or without its unit, and a row for every step:
+
+    time [h],concentration [mg/l]
+    1.5,11.2
+    4.0,9.7
+
+What those steps taught is computed once, when the run is made (`inference/after.py`), and stands in `config.toml` as numbers:
+whoever reads the run has the same prior.
+"""
+
+import csv
+import io
+import math
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BeforeValidator, ConfigDict
+from pydantic.dataclasses import dataclass
+from pydantic_core import PydanticCustomError
+
+from scorebed.errors import InvalidValueError, require
+from scorebed.runs.durable import explained
+from scorebed.tasks.base import Task
+from scorebed.tasks.continued import continued
+from scorebed.tasks.describe import quantity
+from scorebed.tasks.samples import LatentMixture, Mixture
+
+Row = tuple[float, ...]
+
+
+def _numbers(value: Any, depth: int) -> Any:
+    """Nested lists of finite numbers as tuples."""
+    if depth == 0:
+        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+            raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
+        return float(value)
+    if not isinstance(value, list | tuple):
+        raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
+    return tuple(_numbers(part, depth - 1) for part in value)
+
+
+_Numbers = Annotated[Row, BeforeValidator(lambda value: _numbers(value, 1))]
+_Rows = Annotated[tuple[Row, ...], BeforeValidator(lambda value: _numbers(value, 2))]
+_Matrices = Annotated[tuple[tuple[Row, ...], ...], BeforeValidator(lambda value: _numbers(value, 3))]
+
+
+@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
+class HistoryConfig:
+    """Steps that were over before the run, and what is known since: a Gaussian mixture in the latent coordinates of the prior."""
+
+    designs: _Rows = ()
+    """The designs of the steps that are over, one row each; none for a whole experiment."""
+    outcomes: _Rows = ()
+    """Their outcomes."""
+    weights: _Numbers = ()
+    """Weights of the mixture that the prior has become."""
+    means: _Rows = ()
+    """Means of its components."""
+    factors: _Matrices = ()
+    """Lower triangular factors of the components' covariances."""
+
+
+class Past(NamedTuple):
+    """Designs and outcomes of steps that are over."""
+
+    designs: tuple[Row, ...]
+    outcomes: tuple[Row, ...]
+
+
+def read_history(path: Path, task: Task) -> Past:
+    """The steps of a CSV file, by the names of a task's designs and outcomes."""
+    with explained("reading the history", path):
+        text = path.read_text(encoding="utf-8-sig")
+    lines = [line for line in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in line)]
+    wanted = [q.name for q in (*task.designs.quantities, *task.outcomes)]
+    header = [quantity(cell).name if cell.strip() else "" for cell in (lines[0] if lines else [])]
+    missing = [name for name in wanted if header.count(name) != 1]
+    require(not missing, f"the columns of {path}", got=", ".join(header) or "none", expected=", ".join(wanted),
+            fix=f"give it one column named {missing[0] if missing else ''}.")  # fmt: skip
+    require(len(lines) > 1, f"the history {path}", got="no steps", expected="a row for every step that is over",
+            fix="leave --history out for a whole experiment.")  # fmt: skip
+    rows = []
+    for number, line in enumerate(lines[1:], 1):
+        cells = dict(zip(header, line, strict=False))
+        rows.append(tuple(_number(cells.get(name, ""), path, number, name) for name in wanted))
+    split = task.designs.dim
+    return Past(tuple(row[:split] for row in rows), tuple(row[split:] for row in rows))
+
+
+def _number(text: str, path: Path, row: int, name: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise InvalidValueError(f"{path}, step {row}, '{name}'", got=repr(text), expected="a finite number",
+                                fix="write it like 1.5; leave a step that was not carried out away.")  # fmt: skip
+    return value
+
+
+def with_history(past: Past, mixture: Mixture) -> dict[str, Any]:
+    """The section of a configuration."""
+    return {
+        "designs": past.designs,
+        "outcomes": past.outcomes,
+        "weights": mixture.weights,
+        "means": mixture.means,
+        "factors": mixture.factors,
+    }
+
+
+def after_history(task: Task, history: HistoryConfig) -> Task:
+    """What is left of a task; itself if nothing is over."""
+    if not history.designs:
+        return task
+    k = task.prior.dim
+    fits = (
+        len(history.weights) == len(history.means) == len(history.factors) > 0
+        and all(len(mean) == k for mean in history.means)
+        and all(len(factor) == k and all(len(row) == k for row in factor) for factor in history.factors)
+    )
+    require(fits, "the history of the run", got=f"a mixture of {len(history.weights)} components",
+            expected=f"weights, means and factors for {k} parameters",
+            fix="make the run again with --history.")  # fmt: skip
+    mixture = Mixture(history.weights, history.means, history.factors)
+    return continued(task, LatentMixture(task.prior, mixture), history.designs, history.outcomes)

@@ -1,0 +1,258 @@
+"""What is carried to the bench is the policy that was evaluated: the same designs as a session, without this library."""
+
+import hashlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flatbuffers", reason="exporting a policy needs flatbuffers: pip install flatbuffers")
+
+from live_runs import make_run
+
+from scorebed.cli._app import run as command
+from scorebed.errors import RunFolderError
+from scorebed.pocket import onnx
+from scorebed.pocket.folder import SEEDS, write_pocket
+from scorebed.runs.load import Run, load
+from scorebed.session.engine import Session
+
+# No scorebed there: an import of it fails, as on a computer that has none.
+ALONE = """import runpy, sys
+sys.modules["scorebed"] = None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+SEED = 7
+
+
+def exported(place: Path, policy: str, task: str) -> tuple[Run, Path]:
+    """A run that nobody had to train, and the folder that it was exported to."""
+    run = load(make_run(place / f"{policy}-{task}", task, policy))
+    write_pocket(run, place / f"{policy}-pocket")
+    return run, place / f"{policy}-pocket"
+
+
+@pytest.fixture(scope="session")
+def recurrent(tmp_path_factory) -> tuple[Run, Path]:
+    """A recurrent policy of the pendulum, which has noise."""
+    return exported(tmp_path_factory.mktemp("pocket"), "gru", "pendulum")
+
+
+def by_client(folder: Path, log: Path, typed: str, script: str = "client.py", seed: int = SEED):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    return subprocess.run(
+        [sys.executable, "-c", ALONE, str(folder / script), str(log), str(seed)],
+        input=typed, capture_output=True, text=True, env=environment, timeout=100,
+    )  # fmt: skip
+
+
+def lines(log: Path):
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def outcomes(task, steps, seed=0):
+    return np.random.default_rng(seed).normal(size=(steps, task.outcome_dim)).tolist()
+
+
+def by_session(run, db, ys, elsewhere=None):
+    """The designs that a live experiment proposes for these outcomes; `elsewhere` maps a step to the design used there."""
+    found = []
+    with Session.create(run, db=db, seed=SEED) as session:
+        for step, y in enumerate(ys):
+            found.append(session.propose().design)
+            session.observe(y, (elsewhere or {}).get(step))
+        if not session.state.complete:
+            found.append(session.propose().design)
+    return np.asarray(found)
+
+
+def client_of(folder: Path, script: str = "client"):
+    """The client as a module, as a script of somebody's own would import it."""
+    spec = importlib.util.spec_from_file_location(script, folder / f"{script}.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[script] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def walk(module, ys, seed=SEED):
+    """Like `by_session`."""
+    policy = module.Policy(module.programs(seed)) if hasattr(module, "Policy") else None
+    policy = policy or module.client.Policy(module.programs(seed))
+    found = []
+    for y in ys:
+        found.append(policy.design())
+        policy.enter(y, found[-1])
+    return np.asarray([*found, policy.design()])
+
+
+@pytest.fixture(scope="session")
+def module(recurrent):
+    return client_of(recurrent[1])
+
+
+@pytest.fixture(scope="session")
+def programs(module):
+    return module.programs(SEED)
+
+
+def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes_on_where_it_was(
+    recurrent, module, programs, tmp_path, monkeypatch
+):
+    """Designs of a policy with noise agree only if the noise is that of the session: another seed moves them by tenths."""
+    run, folder = recurrent
+    ys, log = outcomes(run.task, 4), tmp_path / "log.jsonl"
+    typed = [" ".join(map(str, y)) for y in ys]
+    typed[1] += " @ 0.25"
+    first = by_client(folder, log, f"1,5\nnan 1\n1\n{typed[0]}\n{typed[1]}\n")
+    assert first.stderr.count("not stored") == 3
+    assert "Traceback" not in first.stderr
+    assert [line["y"] for line in lines(log)] == ys[:2]
+    # Opened again with another seed: the file knows its own.
+    prompts, coming = [], iter(typed[2:])
+
+    def answer(prompt):
+        prompts.append(prompt)
+        if len(prompts) == 3:
+            raise EOFError
+        return next(coming)
+
+    def made(seed):
+        assert seed == SEED
+        return programs
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(sys, "argv", ["client.py", str(log), str(SEED + 1)])
+    with pytest.raises(EOFError):
+        module.main(made)
+    kept = lines(log)
+    assert [line["y"] for line in kept] == ys
+    wanted = by_session(run, tmp_path / "live.sqlite", ys, {1: (0.25,)})
+    used = np.asarray([line["xi"] for line in kept])
+    assert used[1] == [0.25]
+    np.testing.assert_allclose(used[[0, 2, 3]], wanted[[0, 2, 3]], rtol=1e-5, atol=1e-6)
+    assert f"step 5 of 50: measure at {run.task.designs.quantities[0].name} {wanted[4][0]:.4g}" in prompts[-1]
+    assert np.ptp(wanted) > 0.1
+
+
+def test_the_manifest_says_what_it_is_and_every_file_is_the_one_that_was_written(recurrent):
+    run, folder = recurrent
+    about = json.loads((folder / "manifest.json").read_text())
+    assert (about["task"], about["horizon"], about["noise"], about["independent"]) == ("pendulum", 50, 1, False)
+    (design,) = about["designs"]
+    (space,) = (run.task.designs,)
+    assert (design["name"], design["unit"]) == (space.quantities[0].name, space.quantities[0].unit)
+    assert (design["low"], design["high"]) == (space.low[0], space.high[0])
+    assert [q["name"] for q in about["outcomes"]] == [q.name for q in run.task.outcomes]
+    assert [q["unit"] for q in about["parameters"]] == [q.unit for q in run.task.prior.quantities]
+    there = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+    assert about["files"] == {name: there[name] for name in about["files"]}
+    assert set(there) == set(about["files"]) | {"manifest.json", "README.md", "SHA256SUMS"}
+    sums = dict(reversed(line.split("  ")) for line in (folder / "SHA256SUMS").read_text().splitlines())
+    assert sums == {name: digest for name, digest in there.items() if name != "SHA256SUMS"}
+    kinds = {path.suffix for path in folder.iterdir()}
+    assert kinds == {
+        ".jax",
+        ".onnx",
+        ".safetensors",
+        ".py",
+        ".json",
+        ".md",
+        "",
+    }  # nothing that runs code when it is read
+    assert not any(str(Path(__file__).parents[2]).encode() in path.read_bytes() for path in folder.iterdir())
+
+
+def test_the_onnx_form_gives_the_same_designs_for_the_seeds_that_it_has(recurrent, tmp_path):
+    pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime: pip install onnxruntime")
+    run, folder = recurrent
+    ys = outcomes(run.task, 3)
+    typed = "".join(" ".join(map(str, y)) + "\n" for y in ys)
+    code = ALONE.replace("= None", '= sys.modules["jax"] = None')
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
+    log = tmp_path / "log.jsonl"
+    subprocess.run([sys.executable, "-c", code, str(folder / "client_onnx.py"), str(log), str(SEED)], input=typed,
+                   capture_output=True, text=True, env=environment, timeout=100)  # fmt: skip
+    wanted = by_session(run, tmp_path / "live.sqlite", ys)
+    np.testing.assert_allclose([line["xi"] for line in lines(log)], wanted[:3], rtol=1e-4, atol=1e-5)
+    refused = by_client(folder, tmp_path / "other.jsonl", typed, "client_onnx.py", seed=SEEDS)
+    assert f"0 to {SEEDS - 1}" in refused.stderr
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "task"),
+    [
+        ("dad", "location-finding"),
+        ("attention", "gravimetry"),
+        ("static", "pendulum"),
+        ("random", "location-finding"),
+        ("gru", "double-link"),
+    ],
+)
+def test_every_policy_is_exported_as_it_is(policy, task, tmp_path):
+    run, folder = exported(tmp_path, policy, task)
+    ys = outcomes(run.task, 5)
+    wanted = by_session(run, tmp_path / "live.sqlite", ys)
+    np.testing.assert_allclose(walk(client_of(folder), ys), wanted, rtol=1e-5, atol=1e-6)
+    pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime: pip install onnxruntime")
+    np.testing.assert_allclose(walk(client_of(folder, "client_onnx"), ys), wanted, rtol=1e-4, atol=1e-5)
+
+
+def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(module, programs):
+    policy, other = module.Policy(programs), module.Policy(programs)
+    policy.enter(None, policy.design())
+    assert policy.step == 1
+    other.step = 1
+    assert policy.design() == other.design()
+
+
+def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(recurrent, tmp_path, monkeypatch, capsys):
+    run, _ = recurrent
+    monkeypatch.delitem(onnx.ONE_TO_ONE, "tanh")
+    assert command(["export", str(run.path), "--out", str(tmp_path / "pocket")]) == 0
+    assert "no ONNX, because it has the operation 'tanh'" in capsys.readouterr().out
+    about = json.loads((tmp_path / "pocket" / "manifest.json").read_text())
+    assert about["onnx"]["programs"] == []
+    assert "tanh" in about["onnx"]["reason"]
+    assert "tanh" in (tmp_path / "pocket" / "README.md").read_text()
+    names = {path.name for path in (tmp_path / "pocket").iterdir()}
+    assert {"design.jax", "client.py"} <= names
+    assert not names & {"design.onnx", "client_onnx.py", "noise.safetensors"}
+
+
+def test_a_folder_that_exists_is_left_as_it_is(recurrent, tmp_path):
+    run, folder = recurrent
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    for there in (folder, tmp_path / "empty", tmp_path / "dangling"):
+        with pytest.raises(RunFolderError, match="ever overwritten"):
+            write_pocket(run, there)
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert not list((tmp_path / "empty").iterdir())
+
+
+def test_bad_input_is_one_line_and_writes_nothing(recurrent, tmp_path, capsys):
+    run, folder = recurrent
+    for arguments, words in (
+        ([str(tmp_path / "nowhere")], "no such folder"),
+        ([str(tmp_path)], "no config.toml in it"),
+        ([str(run.path), "--out", str(folder)], "ever overwritten"),
+        ([str(run.path), "--out", str(tmp_path / "no" / "such")], "No such file"),
+        ([str(run.path), "--outt", "x"], "did you mean '--out'"),
+    ):
+        assert command(["export", *arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        assert words in err
+    assert not list(tmp_path.iterdir())

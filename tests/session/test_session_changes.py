@@ -1,0 +1,502 @@
+"""Changed circumstances: limits and lengths of one experiment, what they mean in words, and that they can be undone."""
+
+import contextlib
+import json
+import math
+import operator
+import random
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+import pytest
+from live_runs import make_run
+
+from scorebed.baselines.myopic import Myopic
+from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
+from scorebed.policies import make_policy
+from scorebed.runs.load import load
+from scorebed.session.circumstances import horizon_sentence, require_plannable
+from scorebed.session.data import padded
+from scorebed.session.engine import Session
+from scorebed.session.entry import check_limits, check_plan, parse_limits
+from scorebed.session.posterior import Beliefs
+from scorebed.session.state import Change, Limits, Proposal, Record
+from scorebed.session.store import Store
+from scorebed.session.table import extended, lacks_designs
+from scorebed.tasks import make_task
+from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.linear_markov import LinearMarkov
+
+TIGHT = Limits((-0.1,), (0.1,))
+
+
+@pytest.fixture
+def store(db):
+    store = Store(db)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def session(run, store):
+    return Session.create(run, db=store, experiment="bench", seed=3)
+
+
+@pytest.fixture(scope="module")
+def static_run(tmp_path_factory):
+    return load(make_run(tmp_path_factory.mktemp("static") / "run", policy="static"))
+
+
+# ---- limits
+
+
+def test_a_design_outside_of_the_limits_is_moved_to_the_nearest_and_says_so(session):
+    wanted = session.propose()
+    assert abs(wanted.design[0]) > 0.1
+    session.limit(-0.1, 0.1)
+    limited = session.propose()
+    assert limited.design == (math.copysign(0.1, wanted.design[0]),)
+    assert limited.wanted == wanted.design
+    assert limited.id != wanted.id
+    assert [event.kind for event in session.history()] == ["proposed", "limited", "proposed"]
+    with pytest.raises(ConflictError, match="a design that was withdrawn"):
+        session.observe(0.5, proposal=wanted.id)
+    # What was done is stored, limits or not; the policy sees it.
+    assert session.observe(0.5, 1.9).used == (1.9,)
+    assert session.foresee(1.0) == pytest.approx(session.foresee(1.0))
+    assert abs(session.foresee(1.0)[0]) <= 0.1
+
+
+def test_the_policy_goes_on_from_the_design_that_was_limited(run, store, session):
+    session.limit(-0.1, 0.1)
+    used = session.propose().design
+    session.observe(0.5)
+    free = Session.create(run, db=store, seed=3)
+    free.propose()
+    free.observe(0.5, used)
+    assert (session.propose().wanted or session.propose().design) == free.propose().design
+
+
+def test_limits_that_allow_the_pending_design_leave_it(session):
+    shown = session.propose()
+    session.limit(-1.99, 1.99)
+    assert session.propose() == shown
+    session.limit()
+    assert session.propose() == shown
+    assert session.state.limits is None
+    session.limit()  # nothing to lift: nothing is stored
+    assert [event.kind for event in session.history()] == ["proposed", "limited", "limited"]
+
+
+def test_limits_are_undone_in_the_order_of_all_that_happened(session):
+    first = session.propose()
+    session.limit(-0.1, 0.1)
+    limited = session.propose()
+    session.observe(0.5)
+    assert session.undo().y == (0.5,)
+    assert session.propose() == limited
+    change = session.undo()
+    assert isinstance(change, Change)
+    assert change.kind == "limited"
+    assert session.propose().design == first.design
+    session.limit(-0.1, 0.1)
+    with pytest.raises(ConflictError, match="an undo of step 1, got changed circumstances as the last"):
+        session.undo(step=1)
+
+
+BAD_LIMITS = [
+    (-3.0, 1.0), (1.0, 0.5), (0.0, math.nan), (0.0, "1"), ([0.0, 1.0], None), (math.inf, None), (True, 1.0), (0.0, [None, 1.0]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("low", "high"), BAD_LIMITS, ids=str)
+def test_bad_limits_are_refused_in_one_sentence(session, low, high):
+    with pytest.raises(InvalidValueError, match=r"the limits.*, got .*, expected .*Fix: "):
+        session.limit(low, high)
+    assert session.history() == []
+
+
+def test_limits_as_they_are_typed():
+    one, two = make_task("linear-gaussian"), make_task("location-finding")
+    assert parse_limits(one, "0:1.5") == Limits((0.0,), (1.5,))
+    assert parse_limits(one, ":1.5") == Limits((-2.0,), (1.5,))
+    assert parse_limits(one, "0.5:0.5") == Limits((0.5,), (0.5,))  # a setting that is stuck
+    assert parse_limits(one, "-2:2") is parse_limits(one, ":") is parse_limits(one, "off") is None
+    assert parse_limits(two, "0:1 :3") == Limits((0.0, None), (1.0, 3.0))
+    assert check_limits(two, [None, -1.0], None) == Limits((None, -1.0), (None, None))
+    for bad in ("", "0", "0 1", "0:1 0:1", "0:x", "0:1,5", "0:1:2", "1e999:2", "OFF", "9:10"):
+        with pytest.raises(InvalidValueError, match="the limits"):
+            parse_limits(one, bad)
+
+
+# ---- another number of steps
+
+
+def test_a_shorter_experiment_ends_earlier_and_a_longer_one_later(session):
+    session.plan(2)
+    for y in (0.5, -1.0):
+        session.propose()
+        session.observe(y)
+    assert session.state.complete
+    with pytest.raises(ConflictError, match="all 2 steps taken"):
+        session.propose()
+    session.plan(5)
+    for y in (0.2, 0.3, 0.4):
+        session.propose()
+        session.observe(y)
+    assert len(session.state.records) == 5
+    with pytest.raises(ConflictError, match="the number of steps, got 4, expected at least the 5 that are taken"):
+        session.plan(4)
+    assert session.undo().step == 5
+    assert session.undo().step == 4
+    assert session.undo().step == 3
+    assert session.undo().kind == "planned"
+    assert session.state.horizon == 2
+    assert session.state.complete
+
+
+def test_the_pending_design_survives_another_number_of_steps(session):
+    shown = session.propose()
+    session.plan(10)
+    assert session.propose() == shown
+    session.plan(10)
+    assert [event.kind for event in session.history()] == ["proposed", "planned"]
+
+
+@pytest.mark.parametrize("bad", [0, -1, 10_001, 2.5, "3", True, None], ids=str)
+def test_bad_numbers_of_steps_are_refused(session, bad):
+    with pytest.raises(InvalidValueError, match="the number of steps, got"):
+        session.plan(bad)
+    assert session.history() == []
+
+
+def test_noise_past_the_trained_steps_leaves_that_before_alone(tmp_path, store):
+    random_run = load(make_run(tmp_path / "run", policy="random"))
+    designs = []
+    for steps in (3, 7):
+        session = Session.create(random_run, db=store, seed=3, steps=steps)
+        for _ in range(steps):
+            session.propose()
+            session.observe(0.0)
+        designs.append([record.proposal.design for record in session.state.records])
+    assert designs[1][:3] == designs[0]
+    assert len(set(designs[1])) == 7
+
+
+def test_a_static_policy_has_no_design_past_its_last(static_run, store):
+    session = Session.create(static_run, db=store, steps=4)
+    for _ in range(3):
+        session.propose()
+        session.observe(0.5)
+    with pytest.raises(ScorebedError, match=r"step 4, got a policy whose 3 designs .*Fix: refine now"):
+        session.propose()
+    with pytest.raises(ScorebedError, match="refine first"):
+        session.forecast()
+    assert "the policy no designs beyond its 3" in session.circumstances()[0]
+
+
+def test_every_policy_has_a_sentence_for_another_length():
+    task = make_task("linear-gaussian")
+    words = {
+        "dad": ("may put off", "adds up"),
+        "attention": ("may put off", "averages"),
+        "gru": ("may put off", "memory runs on"),
+        "static": ("left out", "no designs beyond its 3"),
+        "plan": ("left out", "no designs beyond its 3"),
+        "random": ("the first are used", "drawn anew"),
+    }
+    for name, (shorter, longer) in words.items():
+        policy = eqx.filter_eval_shape(lambda key, name=name: make_policy(name, task, key=key), jr.key(0))
+        assert shorter in horizon_sentence(policy, 2, 3)
+        assert longer in horizon_sentence(policy, 5, 3)
+    myopic = eqx.filter_eval_shape(lambda key: Myopic(task, particles=2, key=key), jr.key(0))
+    modes = eqx.filter_eval_shape(lambda key: make_policy("modes", LinearMarkov(), key=key), jr.key(0))
+    assert "one step ahead" in horizon_sentence(myopic, 2, 3)
+    assert "may put off" in horizon_sentence(modes, 2, 3)
+    for bounded in (myopic, modes):
+        require_plannable(bounded, 3, 3)
+        with pytest.raises(InvalidValueError, match="at most 3"):
+            require_plannable(bounded, 4, 3)
+
+
+def test_histories_are_padded_to_multiples_of_the_trained_length():
+    task, pair = LinearGaussian(), ((1.0,), (2.0,))
+    assert [len(padded([pair] * n, task)[0]) for n in range(8)] == [3, 3, 3, 3, 6, 6, 6, 9]
+    ys, xis = padded([pair] * 4, task)
+    np.testing.assert_array_equal(ys[:, 0], [2.0] * 4 + [0.0] * 2)
+    np.testing.assert_array_equal(xis[:, 0], [1.0] * 4 + [0.0] * 2)
+
+
+@pytest.mark.slow
+def test_the_posterior_of_a_longer_experiment_is_exact():
+    # The program is compiled for three rows: what stands in the fourth and fifth must not be lost, nor padding be counted.
+    xis, ys = (1.2, -0.7, 2.0, 1.5, -2.0), (0.5, -1.0, 2.4, 1.0, -1.5)
+    known = [
+        Record(i + 1, Proposal(0, i + 1, (x,), ""), (x,), (y,), "", 0)
+        for i, (x, y) in enumerate(zip(xis, ys, strict=True))
+    ]
+    V = 1 / (1 + sum(x**2 for x in xis))
+    m = V * sum(x * y for x, y in zip(xis, ys, strict=True))
+    beliefs = Beliefs(LinearGaussian(), seed=0)
+    (marginal,) = beliefs.posterior(known).marginals
+    assert abs(marginal.mean - m) < 0.15 * math.sqrt(V)
+    assert abs(marginal.sd / math.sqrt(V) - 1) < 0.1
+    assert abs(beliefs.information(known)[-1] - 0.5 * (V + m**2 - 1 - math.log(V))) < 0.1
+    (band,) = beliefs.predict(known, (1.0,))
+    assert abs(band.sd / math.sqrt(1 + V) - 1) < 0.1
+
+
+# ---- what may be expected
+
+
+def test_the_bounds_of_the_run_are_shown_only_where_they_apply(session):
+    assert session.expected.lower == 1.1
+    assert session.circumstances() == ()
+    session.limit(-0.1, 0.1)
+    assert session.expected is None
+    assert session.circumstances()[-1].endswith("do not say what to expect by the end: designs are limited.")
+    session.plan(5)
+    assert "they are for 3 steps" in session.circumstances()[-1]
+    assert any("trained for 3" in sentence for sentence in session.circumstances())
+    session.undo()
+    session.undo()
+    assert session.expected.lower == 1.1
+    session.skip()
+    assert session.expected is None
+    assert "1 step was skipped" in session.circumstances()[-1]
+    told = session.summary()
+    assert (told["expected"], told["horizon"], told["trained_horizon"]) == (None, 3, 3)
+    assert told["circumstances"] == list(session.circumstances())
+
+
+# ---- at the beginning
+
+
+def test_an_experiment_may_begin_with_limits_and_another_length(run, store):
+    begun = Session.open(run, db=store, experiment="a", seed=3, steps=5, limits=(-0.1, 0.1))
+    assert [event.kind for event in begun.history()] == ["planned", "limited"]
+    assert (begun.state.horizon, begun.state.limits) == (5, TIGHT)
+    assert abs(begun.propose().design[0]) == 0.1
+    again = Session.open(run, db=store, experiment="a", steps=5, limits=(-0.1, 0.1))
+    assert again.state == begun.state
+    assert Session.open(run, db=store, experiment="a").state == begun.state
+    for other in ({"steps": 4}, {"limits": (-0.2, 0.2)}, {"limits": (None, None)}):
+        with pytest.raises(ConflictError, match="the circumstances of experiment 'a'"):
+            Session.open(run, db=store, experiment="a", **other)
+    for bad in ({"steps": 0}, {"limits": (5.0, 6.0)}):
+        with pytest.raises(InvalidValueError):
+            Session.create(run, db=store, experiment="b", **bad)
+    assert store.find("b") is None
+    assert Session.create(run, db=store, experiment="c", steps=3, limits=(-2.0, 2.0)).history() == []
+
+
+def test_nothing_changes_after_the_end(session):
+    session.propose()
+    session.finish()
+    for refused in (lambda: session.limit(0.0, 1.0), lambda: session.plan(5), lambda: session.refine(1)):
+        with pytest.raises(ConflictError, match="finished"):
+            refused()
+    assert [event.kind for event in session.history()] == ["proposed", "finished"]
+
+
+# ---- any history
+
+
+def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
+    """An undo leads back to the state before, and designs follow from data and circumstances alone."""
+    dice = random.Random(1)
+    for _ in range(6):
+        session = Session.create(run, db=store, seed=3)
+        stack = []
+        for _ in range(12):
+            state = session.state
+            verb = dice.choice(["observe", "observe", "limit", "plan", "undo", "undo", "reopen", "note"])
+            taken = (state.records, state.limits, state.horizon)
+            before = [(r.used, r.y) for r in state.records], state.limits, state.horizon
+            if verb == "observe" and not state.complete:
+                session.propose()
+                session.observe(dice.gauss(0, 1), dice.choice([None, dice.uniform(-2, 2)]))
+                stack.append(before)
+            elif verb == "limit":
+                low = dice.uniform(-2, 1)
+                session.limit(low, low + 0.5)
+                stack.append(before)
+            elif verb == "plan":
+                steps = dice.randint(max(1, len(state.records)), 6)
+                if steps != state.horizon:
+                    session.plan(steps)
+                    stack.append(before)
+            elif verb == "undo" and stack:
+                session.undo()
+                now = session.state
+                assert ([(r.used, r.y) for r in now.records], now.limits, now.horizon) == stack.pop()
+            elif verb == "reopen":
+                session = Session.open(run, db=store, experiment=session.name)
+                assert (session.state.records, session.state.limits, session.state.horizon) == taken
+            elif verb == "note":
+                session.note("as before")
+        state = session.state
+        if state.complete:
+            continue
+        fresh = Session.create(run, db=store, seed=3, steps=state.horizon)
+        for record in state.records:
+            fresh.observe(record.y, record.used)
+        if state.limits is not None:
+            fresh.limit(state.limits.low, state.limits.high)
+        assert session.propose().design == fresh.propose().design
+
+
+# ---- crashes
+
+
+class Crash(BaseException):
+    """The end of a process, as far as one process can have it."""
+
+
+def crash_at_next_append(monkeypatch, where):
+    """The next event crashes before it is written, before its commit, or before anybody hears of it."""
+    append, writing, count = Store.append, Store.writing, 0
+
+    def crashing(self, *arguments, **options):
+        nonlocal count
+        if where == "before":
+            raise Crash
+        event = append(self, *arguments, **options)
+        count += 1
+        if where == "inside":
+            raise Crash
+        return event
+
+    @contextlib.contextmanager
+    def crashing_after(self):
+        with writing(self):
+            yield
+        if count:
+            raise Crash
+
+    monkeypatch.setattr(Store, "append", crashing)
+    monkeypatch.setattr(Store, "writing", crashing_after)
+
+
+CHANGES = {
+    "limited": lambda session: session.limit(-0.1, 0.1),
+    "planned": lambda session: session.plan(5),
+    "undone": lambda session: session.undo(),
+}
+
+
+@pytest.mark.parametrize("where", ["before", "inside", "after"])
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_crash_at_a_change_leaves_it_whole_or_not_at_all(run, db, monkeypatch, kind, where):
+    first = Session.create(run, db=db, experiment="bench", seed=3)
+    first.limit(-0.5, 0.5)
+    shown = first.propose()
+    crash_at_next_append(monkeypatch, where)
+    with pytest.raises(Crash):
+        CHANGES[kind](first)
+    monkeypatch.undo()
+    with Session.open(run, db=db, experiment="bench") as resumed:
+        kinds = [event.kind for event in resumed.history()]
+        assert kinds == ["limited", "proposed"] + ([kind] if where == "after" else [])
+        if where != "after":
+            assert resumed.propose() == shown
+            CHANGES[kind](resumed)
+        state = resumed.state
+        told = {"limited": (TIGHT, 3), "planned": (Limits((-0.5,), (0.5,)), 5), "undone": (None, 3)}
+        assert (state.limits, state.horizon) == told[kind]
+    first.close()
+
+
+# ---- export and import
+
+
+@pytest.fixture
+def changed(session):
+    session.propose()
+    session.limit(-0.1, 0.1)
+    session.propose()
+    session.observe(0.5)
+    session.plan(5)
+    session.limit()
+    session.undo()
+    for y in (0.1, 0.2, 0.3):
+        session.propose()
+        session.observe(y)
+    return session
+
+
+def test_changed_circumstances_are_exported_and_imported(run, tmp_path, changed):
+    text = changed.export_json()
+    with Session.import_json(run, text, db=tmp_path / "second.sqlite") as copy:
+        assert copy.export_json() == text
+        assert copy.state == changed.state
+        assert copy.propose().design == changed.propose().design
+        assert copy.undo().step == 4
+
+
+def test_files_of_the_first_version_are_read(run, tmp_path, session):
+    session.propose()
+    session.observe(0.5)
+    document = json.loads(session.export_json())
+    del document["policies"]
+    old = json.dumps(document | {"version": 1})
+    with Session.import_json(run, old, db=tmp_path / "second.sqlite") as copy:
+        assert copy.state == session.state
+
+
+def at(kind, **data):
+    def apply(document):
+        row = next(row for row in document["events"] if row["kind"] == kind)
+        row["data"].update(data)
+
+    return apply
+
+
+BROKEN = {
+    "limits outside": at("limited", low=[-9.0]),
+    "limits that cross": at("limited", low=[0.1], high=[-0.1]),
+    "limits of two": at("limited", low=[0.0, 0.1]),
+    "limits as text": at("limited", low="0"),
+    "NaN as a limit": at("limited", low=["x"]),
+    "no steps": at("planned", horizon=0),
+    "fewer steps than taken": at("planned", horizon=2),
+    "half a step": at("planned", horizon=2.5),
+    "more data": at("planned", extra=1),
+    "wanted outside": at("proposed", wanted=[9.0]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_wrong_circumstances_are_refused_whole(run, tmp_path, changed, name):
+    document = json.loads(changed.export_json())
+    BROKEN[name](document)
+    with pytest.raises(InvalidValueError, match="an exported experiment, got") as refusal:
+        Session.import_json(run, json.dumps(document), db=tmp_path / "second.sqlite")
+    assert "\n" not in str(refusal.value)
+
+
+def test_the_number_of_steps_is_whole():
+    assert check_plan(7) == 7
+    with pytest.raises(InvalidValueError, match="1 to 10000"):
+        check_plan(np.float64(7))
+
+
+@pytest.mark.parametrize("name", ["static", "plan", "dad"])
+def test_a_table_of_designs_grows_and_keeps_its_rows(name):
+    task = make_task("linear-gaussian")
+    policy = eqx.filter_eval_shape(lambda key: make_policy(name, task, key=key), jr.key(0))
+    if name != "dad":
+        where = operator.attrgetter("us" if name == "static" else "table")
+        policy = eqx.tree_at(where, policy, jnp.asarray([[0.1], [0.2], [0.4]]))
+    longer = extended(policy, 5, 3, key=jr.key(1))
+    assert lacks_designs(policy, 4) == (name != "dad")
+    assert not lacks_designs(longer, 5)
+    assert not lacks_designs(policy, 3)
+    if name == "dad":
+        assert longer is policy
+        return
+    np.testing.assert_array_equal(where(longer)[:3], where(policy))
+    assert len(np.unique(where(longer))) == 5
+    np.testing.assert_array_equal(where(extended(longer, 2, 3, key=jr.key(1))), where(policy))

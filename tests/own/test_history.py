@@ -16,8 +16,9 @@ from scorebed.errors import InvalidValueError
 from scorebed.inference.after import continue_after
 from scorebed.rollout import log_likelihood, observe
 from scorebed.runs.artifacts import fingerprint
-from scorebed.runs.history import HistoryConfig, after_history, read_history
+from scorebed.runs.history import after_history, read_history
 from scorebed.runs.own import read_task
+from scorebed.runs.sections import HistoryConfig
 from scorebed.samplers.paper import reference_sampler
 from scorebed.tasks.base import IID, History, Markov
 from scorebed.tasks.continued import continued

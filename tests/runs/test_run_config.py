@@ -8,21 +8,8 @@ import pytest
 from hypothesis import given, settings
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, UnknownNameError
-from scorebed.runs.config import (
-    METHODS,
-    DensityConfig,
-    EvaluationConfig,
-    IOSMCConfig,
-    PolicyConfig,
-    RunConfig,
-    ScoreConfig,
-    describe,
-    from_values,
-    make_config,
-    merge,
-    parse_toml,
-    to_toml,
-)
+from scorebed.runs.config import METHODS, RunConfig, describe, from_values, make_config, merge, parse_toml, to_toml
+from scorebed.runs.sections import DensityConfig, EvaluationConfig, IOSMCConfig, PolicyConfig, ScoreConfig
 
 COUNTS = st.integers(1, 2**31 - 1)
 RATES = st.floats(1e-3, 1e3)

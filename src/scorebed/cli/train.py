@@ -93,7 +93,8 @@ def _after(task: "Task", path: Path) -> "tuple[Task, dict[str, Any]]":
     import jax.random as jr
 
     from scorebed.inference.after import learn_history
-    from scorebed.runs.history import HistoryConfig, after_history, read_history, with_history
+    from scorebed.runs.history import after_history, read_history, with_history
+    from scorebed.runs.sections import HistoryConfig
     from scorebed.tasks.continued import continued
 
     past = read_history(path, task)

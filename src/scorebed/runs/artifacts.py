@@ -23,11 +23,12 @@ from scorebed.once import once
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.runs.config import DensityConfig, RunConfig, ScoreConfig
+from scorebed.runs.config import RunConfig
 from scorebed.runs.durable import replace_file
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.leaves import load_leaves, read_metadata
 from scorebed.runs.methods import UPFRONT
+from scorebed.runs.sections import DensityConfig, ScoreConfig
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import reference_sampler
 from scorebed.scores import make_score

@@ -9,7 +9,7 @@ from scorebed.bounds import Bounds, bounds_nle, eig_bounds
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.runs.artifacts import fresh_posterior
-from scorebed.runs.config import DensityConfig
+from scorebed.runs.sections import DensityConfig
 from scorebed.runs.upfront import density_optimiser
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Task

@@ -14,52 +14,15 @@ import csv
 import io
 import math
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-from pydantic import BeforeValidator, ConfigDict
-from pydantic.dataclasses import dataclass
-from pydantic_core import PydanticCustomError
+from typing import Any, NamedTuple
 
 from scorebed.errors import InvalidValueError, require
 from scorebed.runs.durable import explained
+from scorebed.runs.sections import HistoryConfig, Row
 from scorebed.tasks.base import Task
 from scorebed.tasks.continued import continued
 from scorebed.tasks.describe import quantity
 from scorebed.tasks.samples import LatentMixture, Mixture
-
-Row = tuple[float, ...]
-
-
-def _numbers(value: Any, depth: int) -> Any:
-    """Nested lists of finite numbers as tuples."""
-    if depth == 0:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
-        return float(value)
-    if not isinstance(value, list | tuple):
-        raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
-    return tuple(_numbers(part, depth - 1) for part in value)
-
-
-_Numbers = Annotated[Row, BeforeValidator(lambda value: _numbers(value, 1))]
-_Rows = Annotated[tuple[Row, ...], BeforeValidator(lambda value: _numbers(value, 2))]
-_Matrices = Annotated[tuple[tuple[Row, ...], ...], BeforeValidator(lambda value: _numbers(value, 3))]
-
-
-@dataclass(frozen=True, kw_only=True, config=ConfigDict(extra="forbid", use_attribute_docstrings=True))
-class HistoryConfig:
-    """Steps that were over before the run, and what is known since: a Gaussian mixture in the latent coordinates of the prior."""
-
-    designs: _Rows = ()
-    """The designs of the steps that are over, one row each; none for a whole experiment."""
-    outcomes: _Rows = ()
-    """Their outcomes."""
-    weights: _Numbers = ()
-    """Weights of the mixture that the prior has become."""
-    means: _Rows = ()
-    """Means of its components."""
-    factors: _Matrices = ()
-    """Lower triangular factors of the components' covariances."""
 
 
 class Past(NamedTuple):

@@ -22,9 +22,10 @@ from scorebed.policies import make_policy
 from scorebed.policies.base import Policy, StochasticPolicy
 from scorebed.runs.artifacts import posterior_maker
 from scorebed.runs.budget import groups
-from scorebed.runs.config import PolicyConfig, RunConfig
+from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Monitor, Progress, block_size
+from scorebed.runs.sections import PolicyConfig
 from scorebed.runs.upfront import density_optimiser, residual_weights
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score

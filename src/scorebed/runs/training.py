@@ -34,13 +34,14 @@ from scorebed.runs.artifacts import (
     untrained_policy,
 )
 from scorebed.runs.budget import group_cost, groups, parts, upfront_cost
-from scorebed.runs.config import PolicyConfig, RunConfig
+from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import about, policy_bounds, policy_bounds_nle
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Progress, block_size
 from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
 from scorebed.runs.own import OwnTask, is_own, task_of
+from scorebed.runs.sections import PolicyConfig
 from scorebed.runs.stage2 import Stage2
 from scorebed.runs.upfront import load_upfront, stage_1
 from scorebed.samplers.base import DesignSampler

@@ -17,8 +17,9 @@ from scorebed.runs.artifacts import (
     load_posterior,
     load_score,
 )
-from scorebed.runs.config import DensityConfig, RunConfig, ScoreConfig
+from scorebed.runs.config import RunConfig
 from scorebed.runs.methods import UPFRONT
+from scorebed.runs.sections import DensityConfig, ScoreConfig
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.standardise import standardiser
 from scorebed.scores.weighed import Weighed, Weigher

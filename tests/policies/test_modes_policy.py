@@ -61,6 +61,7 @@ def test_the_order_of_independent_steps_does_not_matter(policy):
     np.testing.assert_allclose(design(xis, ys), design(xis[::-1], ys[::-1]), atol=1e-5)
 
 
+@pytest.mark.slow
 def test_markov_transitions_start_from_the_outcome_before():
     task = Pendulum(horizon=4)
     policy = Modes(task, particles=1, iterations=25, width=4, key=jr.key(0))

@@ -86,6 +86,7 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_comparison_trains_each_method_and_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "compared"
     arguments = ["bench", "compare", "--task", "linear-gaussian", "--budget", "10000", "--out", str(out), *SETTINGS]

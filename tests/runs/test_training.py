@@ -80,6 +80,7 @@ def test_another_policy_trains_on_the_saved_score(finished, command, tmp_path):
     assert "score-0" not in load(path).record["nle_stages"]
 
 
+@pytest.mark.slow
 def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_each_policy(finished, command, tmp_path):
     path = tmp_path / "joint"
     joint = [

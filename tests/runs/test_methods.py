@@ -49,6 +49,7 @@ def test_mlmc_records_what_it_spent_and_what_it_would_on_average_or_padded(tmp_p
     assert 0.8 < record["nle_expected"] / record["nle"] < 1.1
 
 
+@pytest.mark.slow
 def test_floors_need_no_training(tmp_path, capsys):
     record, path = trained(tmp_path, capsys, "random")
     assert record["nle"] == 0

@@ -157,6 +157,7 @@ def test_at_a_limit_the_gradient_still_says_where_to_go(timid):
 # ---- refining
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["pce", pytest.param("score", marks=pytest.mark.slow)])
 def test_a_bad_policy_becomes_better_by_the_closed_form_and_the_estimates_are_true(rest, timid, by):
     score = FutureScore(ExactScore(TASK), YS, XIS) if by == "score" else None

@@ -33,6 +33,7 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_two_devices_share_a_batch_and_agree_with_one():
     environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=False)

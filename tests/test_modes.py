@@ -55,7 +55,7 @@ def found(task, data, count, iterations):
     return jax.jit(lambda: descend(task, first, damping, data, iterations=iterations)[0])()
 
 
-@pytest.mark.parametrize("taken", [0, 2, 4])
+@pytest.mark.parametrize("taken", [pytest.param(0, marks=pytest.mark.slow), 3])
 def test_the_mode_and_curvature_of_a_linear_model_are_its_posterior(taken):
     data = history(LINEAR, taken)
     root = np.asarray(LINEAR.prior.cholesky)

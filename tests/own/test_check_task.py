@@ -105,7 +105,12 @@ def test_a_fault_that_tracing_shows(tmp_path, fault):
     expect(tmp_path, *TRACED[fault])
 
 
-@pytest.mark.parametrize("fault", DRAWN)
+QUICKEST = 4  # of them in every run, the others in the slow one
+
+
+@pytest.mark.parametrize(
+    "fault", [pytest.param(fault, marks=[pytest.mark.slow] * (i >= QUICKEST)) for i, fault in enumerate(DRAWN)]
+)
 def test_a_fault_that_draws_show(tmp_path, fault):
     expect(tmp_path, *DRAWN[fault])
 

@@ -28,6 +28,7 @@ def task_of(model, **options):
     return from_numpyro(model, designs=TIMES, observe=options.pop("observe", ("y", "w")), horizon=4, **options)
 
 
+@pytest.mark.slow
 def test_a_hierarchical_model_has_the_densities_of_its_distributions():
     task = task_of(decay, units={"rate": "1/h"})
     assert [str(q) for q in task.prior.quantities] == ["centre", "rate 1 [1/h]", "rate 2 [1/h]"]

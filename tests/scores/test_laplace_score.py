@@ -23,7 +23,7 @@ def experiments(task, count, seed=0):
     return jax.jit(jax.vmap(lambda k: simulate(task, policy, key=k)))(jr.split(jr.key(seed), count))
 
 
-@pytest.mark.parametrize("particles", [1, 5])
+@pytest.mark.parametrize("particles", [pytest.param(1, marks=pytest.mark.slow), 5])
 def test_it_is_exact_on_linear_models(particles):
     # ∇ log p is at most quadratic in θ there, and a cloud has the mean and covariance of the posterior; modes found five times
     # must not count five times.

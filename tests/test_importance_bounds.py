@@ -15,16 +15,11 @@ from jaxtyping import Array, Float
 
 from scorebed import bounds_importance as module
 from scorebed.bounds import _from_sums, contrastive_sum
-from scorebed.bounds_importance import (
-    Proposal,
-    fitted_posterior,
-    importance_bounds,
-    latent_experiment,
-    trajectory_bounds,
-)
+from scorebed.bounds_importance import importance_bounds, latent_experiment, trajectory_bounds
 from scorebed.cli._app import run as main
 from scorebed.errors import InvalidValueError
-from scorebed.inference.proposal import Density, standard_normal_log_prob
+from scorebed.inference.fitted import fitted_posterior
+from scorebed.inference.proposal import Density, Proposal, standard_normal_log_prob
 from scorebed.keys import named
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
@@ -278,7 +273,7 @@ def random_run(tmp_path):
 
 def test_evaluate_names_its_bound_and_counts_what_it_cost(random_run, capsys, monkeypatch):
     # The exact posterior in place of a fitted one, which would have to be compiled.
-    monkeypatch.setattr(module, "fitted_posterior", exact)
+    monkeypatch.setattr(module, "usual_proposal", exact)
     assert main(["evaluate", str(random_run), "--outer", "16", "--inner", "50", "--bound", "importance", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["bound"], answer["task"], answer["outer"], answer["inner"]) == (

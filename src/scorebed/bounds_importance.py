@@ -41,44 +41,21 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from scorebed.bounds import Bounds
 from scorebed.errors import require
+from scorebed.inference.fitted import fitted_posterior
 from scorebed.inference.importance import shifted_weights, stream
-from scorebed.inference.proposal import (
-    LARGEST_ORDERED,
-    LARGEST_SLOTS,
-    Defensive,
-    Density,
-    Exchangeable,
-    fit_mixture,
-    fit_slots,
-    standard_normal_log_prob,
-)
-from scorebed.inference.smc import tempered_smc
+from scorebed.inference.laplace import laplace_posterior
+from scorebed.inference.proposal import Either, Proposal, standard_normal_log_prob
 from scorebed.keys import named
+from scorebed.modes import finds_modes
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
 from scorebed.tasks.interest import refuse_nuisance
-from scorebed.tasks.location import LocationFinding
-from scorebed.variational.posterior import canonical
 
 OUTER = 256
 INNER = 4096
 CHUNK = 256
 GROUP = 16  # trajectories at once
-PARTICLES = 192
-MOVES = 4
-COMPONENTS = 6
-SHARE = 0.05  # of the prior in a proposal
-# Steps of single sources where there are many, and over how many octaves below the prior's width their sizes are spread.
-SOURCE_MOVES = 24
-OCTAVES = 3.0
-
-
-class Proposal(NamedTuple):
-    """A density made from a history, and how often the likelihood of that history was evaluated for it."""
-
-    density: Density
-    histories: Int[Array, ""]
 
 
 class TrajectoryBounds(NamedTuple):
@@ -109,7 +86,7 @@ def importance_bounds(
     on_group: Callable[[int, int], None] = lambda *_: None,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds from `outer` trajectories with `inner` draws of a proposal each, made by `propose`, or else `fitted_posterior`.
+    """Bounds from `outer` trajectories with `inner` draws of a proposal each, made by `propose`, or else `usual_proposal`.
 
     outer · (inner + 1) · T NLE, and what the proposals take. Trajectories share no draws, so the standard errors are those of
     independent samples; the n-th trajectory depends on `key` and n alone.
@@ -117,7 +94,7 @@ def importance_bounds(
     require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
             expected="at least two outer and one inner sample", fix=f"{OUTER} and {INNER} are usual.")  # fmt: skip
     refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
-    propose = propose or fitted_posterior
+    propose = propose or usual_proposal
     size = min(GROUP, outer)
     groups = -(-outer // size)
     found = []
@@ -134,70 +111,16 @@ def importance_bounds(
     return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
 
 
-def fitted_posterior(
-    task: Task,
-    ys: Float[Array, "T dy"],
-    xis: Float[Array, "T dx"],
-    *,
-    particles: int = PARTICLES,
-    moves: int = MOVES,
-    components: int = COMPONENTS,
-    key: PRNGKeyArray,
-) -> Proposal:
-    """Particles of the posterior by tempered SMC, a density fitted to them, and 5% of the prior.
+def usual_proposal(task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray) -> Proposal:
+    """A density fitted to particles of the posterior; where its modes can be found, half of it Gaussians at those.
 
-    A mixture of Gaussians; of up to four exchangeable sources it describes those in canonical order, and every order gets its
-    share. More of them are moved one by one first, and have a Gaussian each. particles (1 + levels · moves) evaluations of the
-    history, and 25 particles where there are many sources.
+    Particles miss a posterior that is narrow beside the prior, Gaussians one that is not: together they do neither.
     """
-    sources = _sources(task)
-    require(sources <= LARGEST_SLOTS, "the sources of a task for importance bounds", got=sources,
-            expected=f"at most {LARGEST_SLOTS}", fix="use contrastive bounds.")  # fmt: skip
-    key_particles, key_fit = jr.split(key)
-    posterior = tempered_smc(task, ys, xis, particles=particles, moves=moves, key=key_particles)
-    histories = particles * posterior.passes
-    if sources > LARGEST_ORDERED:
-        z = _move_sources(task, posterior.z, ys, xis, sources, key=key_fit)
-        density: Density = fit_slots(z.reshape(particles, sources, -1))
-        histories = histories + particles * (1 + SOURCE_MOVES)
-    else:
-        ordered = jax.vmap(lambda z: canonical(z, sources))(posterior.z)
-        density = Exchangeable(fit_mixture(ordered, components, key=key_fit), sources)
-    return Proposal(Defensive(density, task.prior.dim, SHARE), histories)
-
-
-def _move_sources(
-    task: Task,
-    z: Float[Array, "N k"],
-    ys: Float[Array, "T dy"],
-    xis: Float[Array, "T dx"],
-    sources: int,
-    *,
-    key: PRNGKeyArray,
-) -> Float[Array, "N k"]:
-    """Metropolis steps of one source at a time: among many of them, hardly any move of all at once is accepted.
-
-    z' = √(1−β²) z + β ε leaves the prior of the source as it is, so that the test is on the likelihoods alone.
-    """
-
-    def evaluate(z: Float[Array, "N k"]) -> Float[Array, " N"]:
-        return log_likelihoods(task, jax.vmap(task.prior.from_latent)(z), ys, xis)
-
-    n, k = z.shape
-
-    def move(state: tuple[Array, Array], key: PRNGKeyArray) -> tuple[tuple[Array, Array], None]:
-        z, values = state
-        key_normal, key_uniform = jr.split(key)
-        normal = jr.normal(key_normal, (k * n,), z.dtype).reshape(k, n).T
-        octave, which, test = jr.uniform(key_uniform, (3 * n,), z.dtype).reshape(3, n)
-        source = jnp.arange(k) // (k // sources) == jnp.floor(sources * which).astype(int)[:, None]
-        beta = jnp.where(source, jnp.exp2(-OCTAVES * octave)[:, None], 0)
-        proposal = jnp.sqrt(1 - beta**2) * z + beta * normal
-        new = evaluate(proposal)
-        accepted = jnp.log(test) < new - values
-        return (jnp.where(accepted[:, None], proposal, z), jnp.where(accepted, new, values)), None
-
-    return jax.lax.scan(move, (z, evaluate(z)), jr.split(key, SOURCE_MOVES))[0][0]
+    fitted = fitted_posterior(task, ys, xis, key=key)
+    if not finds_modes(task):
+        return fitted
+    around = laplace_posterior(task, ys, xis)
+    return Proposal(Either(fitted.density, around.density), fitted.histories + around.histories)
 
 
 def trajectory_bounds(
@@ -257,11 +180,6 @@ def latent_experiment(
     noise = draw_noise(task, policy, key=named(key, "noise"))
     run = rollout(task, policy, task.prior.from_latent(z), noise)
     return z, run.ys, run.xis
-
-
-def _sources(task: Task) -> int:
-    """How many parts of z can be exchanged. Their prior is standard normal, so that sources in z are sources in θ."""
-    return task.sources if isinstance(task, LocationFinding) else 1
 
 
 def _mean(values: np.ndarray) -> tuple[float, float]:

@@ -28,6 +28,7 @@ from scorebed.tasks.base import IID, Gaussian, Markov, State, Task
 # λ at the start, and its limits.
 DAMPING, LEAST, MOST = 0.1, 1e-6, 1e4
 ACCEPTED, REFUSED = 0.2, 5.0
+MANY = 10  # parameters: the posterior of more is hardly a sum of few Gaussians
 
 
 class Data(NamedTuple):
@@ -57,6 +58,11 @@ def gaussian_task(task: Task, purpose: str) -> Task:
         expected="Gaussian outcomes of independent steps or Markov transitions",
         fix="write it with `mean` and `scale` as IID or Markov, or use another kind of score or policy.",
     )
+
+
+def finds_modes(task: Task) -> bool:
+    """Whether modes can be found, and are so few that they may tell nearly all of the posterior."""
+    return isinstance(task, Gaussian) and isinstance(task, IID | Markov) and task.prior.dim <= MANY
 
 
 def starts(count: int, dim: int) -> Float[np.ndarray, "J k"]:

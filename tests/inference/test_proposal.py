@@ -12,6 +12,7 @@ import pytest
 from scorebed.errors import InvalidValueError
 from scorebed.inference.proposal import (
     Defensive,
+    Either,
     Exchangeable,
     Mixture,
     Slots,
@@ -36,6 +37,7 @@ def mixture(k: int) -> Mixture:
 
 DENSITIES = {
     "exchangeable": Defensive(Exchangeable(mixture(2), 2), 2, 0.2),
+    "either": Either(Exchangeable(mixture(2), 2), Slots(jnp.asarray([[-2.0], [2.0]]), jnp.asarray([[[0.4]], [[0.4]]]))),
     "slots": Slots(jnp.asarray([[-0.8], [0.9]]), jnp.asarray([[[0.4]], [[0.7]]])),
 }
 

@@ -19,9 +19,9 @@ from scorebed.rollout import draw_noise
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.location import LocationFinding, canonical
 from scorebed.tasks.pendulum import Pendulum
-from scorebed.variational.posterior import GaussianMixture, MixturePosterior, canonical
+from scorebed.variational.posterior import GaussianMixture, MixturePosterior
 
 LINE = LocationFinding(dim=1, sources=2, horizon=3)
 PLANE = LocationFinding(dim=2, sources=3, horizon=3)

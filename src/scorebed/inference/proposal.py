@@ -7,12 +7,14 @@ weights p(z)p(y|z)/q(z) stay small where the particles were too few to show the 
 towards that within all components, by as much as k + 2 particles would.
 
 `Defensive` mixes in the prior, which bounds every weight by p(y|z) over its share; `Exchangeable` gives every order of
-exchangeable sources its part, for which there is no other way to be normalised. Both keep a normalised density normalised.
+exchangeable sources its part, for which there is no other way to be normalised; `Either` is the mean of two. All keep normalised
+densities normalised.
 """
 
 import abc
 import itertools
 import math
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -20,7 +22,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
 
@@ -32,6 +34,7 @@ RIDGE = 1e-5
 LARGEST_ORDERED = 4  # sources: all 24 orders are summed over
 LARGEST_SLOTS = 12  # sources: 2,048 terms of Glynn's formula
 SLOT_SHARE = 0.1  # of the prior in each slot
+SHARE = 0.05  # of the prior in a proposal
 BALANCING = 10
 LEAST = 1e-12  # a scaled permanent, where rounding leaves none
 
@@ -46,6 +49,13 @@ class Density(eqx.Module):
     @abc.abstractmethod
     def log_prob(self, z: Float[Array, " k"]) -> Scalar:
         """log q(z). No NLE."""
+
+
+class Proposal(NamedTuple):
+    """A density made from a history, and how often the likelihood of that history was evaluated for it."""
+
+    density: Density
+    histories: Int[Array, ""]
 
 
 class Mixture(Density):
@@ -88,6 +98,20 @@ class Defensive(Density):
     def log_prob(self, z: Float[Array, " k"]) -> Scalar:
         fitted = math.log1p(-self.share) + self.base.log_prob(z)
         return jnp.logaddexp(math.log(self.share) + standard_normal_log_prob(z), fitted)
+
+
+class Either(Density):
+    """½ first(z) + ½ second(z): no weight is more than twice what it is under the better of the two."""
+
+    first: Density
+    second: Density
+
+    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " k"]:
+        key_which, key_first, key_second = jr.split(key, 3)
+        return jnp.where(jr.bernoulli(key_which), self.first.sample(key=key_first), self.second.sample(key=key_second))
+
+    def log_prob(self, z: Float[Array, " k"]) -> Scalar:
+        return jnp.logaddexp(self.first.log_prob(z), self.second.log_prob(z)) - math.log(2)
 
 
 class Exchangeable(Density):

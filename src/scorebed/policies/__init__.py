@@ -7,6 +7,7 @@ from typing import Any, Protocol
 from jaxtyping import PRNGKeyArray
 
 from scorebed.errors import UnknownNameError, require
+from scorebed.modes import finds_modes
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
 from scorebed.policies.constrained import obedient
@@ -21,8 +22,6 @@ from scorebed.tasks.base import IID, Task
 from scorebed.tasks.gravimetry import Gravimetry
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.sde import EulerMaruyama
-
-MANY = 10  # parameters: the posterior of more is hardly a sum of few Gaussians
 
 
 class PolicyConstructor(Protocol):
@@ -93,11 +92,11 @@ def paper_policy(task: Task) -> str:
 
 def our_policy(task: Task) -> str:
     """The policy that we found best for a kind of task (docs/results.md)."""
-    if not finds_modes(task):
+    if not knows_modes(task):
         return paper_policy(task)
     return "modes" if isinstance(task, IID) else "plan"
 
 
-def finds_modes(task: Task) -> bool:
-    """Whether a task is of a kind whose posterior is a sum of few Gaussians, so that its modes tell nearly all of it."""
-    return isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and task.prior.dim <= MANY
+def knows_modes(task: Task) -> bool:
+    """Whether a task is of a kind whose posterior was seen to be a sum of few Gaussians."""
+    return isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and finds_modes(task)

@@ -146,8 +146,10 @@ class PolicyConfig:
     """The policy that is kept: the best by the estimates while training, or the last one."""
     monitor_every: Count
     """Steps between two estimates of the bound while training."""
+    monitor: Annotated[Literal["contrastive", "importance"], choice("contrastive", "importance")] = "contrastive"
+    """Kind of those estimates, and of those that choose among restarts: draws of the prior, or Gaussians at posterior modes."""
     monitor_inner: Count
-    """Contrastive parameters of those estimates."""
+    """Draws of those estimates for every trajectory."""
     patience: Annotated[int, whole(0, LARGEST)] = 0
     """Steps without a better estimate after which training ends; 0 for all steps."""
 

@@ -14,8 +14,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed.baselines.iosmc import IOSMCSettings, realised_nle, start_iosmc, train_iosmc
 from scorebed.bounds import eig_bounds
+from scorebed.bounds_importance import importance_bounds
 from scorebed.costs import expected_cost
 from scorebed.estimators.score import check_additive_noise
+from scorebed.inference.laplace import laplace_posterior
 from scorebed.keys import named
 from scorebed.once import once
 from scorebed.policies import make_policy
@@ -185,15 +187,23 @@ class Stage2:
             if not self.task.has_density or (info.step % config.monitor_every and info.step < config.steps):
                 return []
             batch = policies(info.state.average)
-            return [self._lower(member(batch, i), config.monitor_inner) for i in range(group_size(batch))]
+            sizes: dict[str, Any] = {"outer": MONITOR_OUTER, "inner": config.monitor_inner}
+            how: dict[str, Any] = sizes | {"kind": config.monitor, "key": named(self.key, "monitor")}
+            return [estimated_gain(self.task, member(batch, i), **how) for i in range(group_size(batch))]
 
         return monitor
 
-    def _lower(self, policy: Policy, inner: int) -> float:
-        sizes: dict[str, Any] = {"outer": MONITOR_OUTER, "key": named(self.key, "monitor")}
-        return (
-            eig_bounds(self.task, policy, inner=inner, **sizes).lower - expected_cost(self.task, policy, **sizes).nats
-        )
+
+def estimated_gain(task: Task, policy: Policy, *, kind: str, outer: int, inner: int, key: PRNGKeyArray) -> float:
+    """A lower bound to train and choose by, less what the designs cost.
+
+    A contrastive one cannot tell policies apart that gain more than log(inner + 1) nats; one by importance can.
+    """
+    if kind == "importance":
+        found = importance_bounds(task, policy, outer=outer, inner=inner, propose=laplace_posterior, key=key)
+    else:
+        found = eig_bounds(task, policy, outer=outer, inner=inner, key=key)
+    return found.lower - expected_cost(task, policy, outer=outer, key=key).nats
 
 
 def _batch_of_one(policy: Policy) -> Policy:

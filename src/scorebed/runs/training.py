@@ -18,7 +18,6 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from scorebed.bounds import Bounds
 from scorebed.costs import expected_cost
 from scorebed.estimators.mlmc import expected_nle, padded_nle
 from scorebed.keys import named
@@ -42,7 +41,7 @@ from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
 from scorebed.runs.own import OwnTask, is_own, task_of
 from scorebed.runs.sections import PolicyConfig
-from scorebed.runs.stage2 import Stage2
+from scorebed.runs.stage2 import Stage2, estimated_gain
 from scorebed.runs.upfront import load_upfront, stage_1
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler, reference_sampler
@@ -156,15 +155,11 @@ class Execution:
         return chosen
 
     def _best(self, repeat: int, candidates: list[Any]) -> Any:
-        sizes = self.config.evaluation
         self.progress.begin(f"choose-{repeat}", len(candidates), 0)
         lower = []
         for i, candidate in enumerate(candidates):
             policy = candidate if isinstance(candidate, Policy) else candidate.policy
-            found = self._bound(f"choose-{repeat}-{i}", policy, sizes.select_outer, sizes.select_inner)
-            lower.append(
-                found.lower - self._cost(f"choose-{repeat}-{i}", policy, sizes.select_outer).get("cost_nats", 0.0)
-            )
+            lower.append(self._gain(f"choose-{repeat}-{i}", policy))
             self.progress.update(i + 1, f"best {max(lower):.2f} nats")
         best = int(np.argmax(lower))
         self.folder.write_json_atomic(f"choice-{repeat}.json", {"lower": lower, "best": best})
@@ -266,9 +261,15 @@ class Execution:
         found = expected_cost(self.task, policy, outer=outer, key=named(self.key, stage))
         return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
 
-    def _bound(self, stage: str, policy: Policy, outer: int, inner: int) -> Bounds:
-        sizes: dict[str, Any] = {"outer": outer, "inner": inner, "key": named(self.key, stage)}
-        return policy_bounds(self.task, policy, self.config.density, **sizes)
+    def _gain(self, stage: str, policy: Policy) -> float:
+        """What to choose a policy by, on draws of its own."""
+        sizes, training, key = self.config.evaluation, self.config.policy_training, named(self.key, stage)
+        if training.monitor == "importance":
+            how: dict[str, Any] = {"outer": sizes.select_outer, "inner": training.monitor_inner, "key": key}
+            return estimated_gain(self.task, policy, kind="importance", **how)
+        how = {"outer": sizes.select_outer, "inner": sizes.select_inner, "key": key}
+        found = policy_bounds(self.task, policy, self.config.density, **how)
+        return found.lower - self._cost(stage, policy, sizes.select_outer).get("cost_nats", 0.0)
 
     def _spend(self, stage: str, seconds: float) -> None:
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})

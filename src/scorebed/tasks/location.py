@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.errors import require
-from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.base import IID, Gaussian, Task
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Quantity, Real, Space
 
@@ -83,3 +83,14 @@ class LocationFinding(IID, Gaussian):
     def scale(self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"]) -> tuple[float]:
         del theta, state, xi
         return (self.noise,)
+
+
+def sources_of(task: Task) -> int:
+    """How many parts of z can be exchanged. Their prior is standard normal, so that sources in z are sources in θ."""
+    return task.sources if isinstance(task, LocationFinding) else 1
+
+
+def canonical(z: Float[Array, " k"], sources: int) -> Float[Array, " k"]:
+    """z with its sources sorted by their first coordinate."""
+    rows = z.reshape(sources, -1)
+    return rows[jnp.argsort(rows[:, 0])].reshape(-1)

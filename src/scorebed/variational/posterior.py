@@ -28,7 +28,7 @@ from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import TransformerBackbone
 from scorebed.tasks.base import Task
 from scorebed.tasks.interest import has_nuisance, of_interest
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.location import LocationFinding, canonical
 
 
 class PosteriorDensity(eqx.Module):
@@ -116,9 +116,3 @@ class MixturePosterior(PosteriorDensity):
     def log_prob(self, z: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Scalar:
         log_q = self.mixture(ys, xis).log_prob(canonical(z, self.sources))
         return log_q - math.lgamma(self.sources + 1)
-
-
-def canonical(z: Float[Array, " k"], sources: int) -> Float[Array, " k"]:
-    """z with its sources sorted by their first coordinate."""
-    rows = z.reshape(sources, -1)
-    return rows[jnp.argsort(rows[:, 0])].reshape(-1)

@@ -11,6 +11,8 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && timeout 300 apt-get install -qq -y chromium >/dev/null 2>&1; } || \
+	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
 	touch $(STAMP)
 
 # Stopped by Ctrl-C, it goes on where it was; `rm -r demo` starts anew.
@@ -31,9 +33,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	$(BIN)/python benchmarks/likelihood_kernels.py
-	$(BIN)/python benchmarks/costs.py
-	$(BIN)/python benchmarks/live.py
+	for script in likelihood_kernels bounds steps startup restarts memory costs live; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 docs: setup
 	$(BIN)/python docs/render.py

@@ -1,8 +1,9 @@
-"""What a step of training and a bound cost as their sizes grow: restarts P, batch N, contrastive parameters M, horizon T.
+"""What a step of training and a bound cost as their sizes grow: restarts P, batch N, contrastive parameters M, horizon T, and the
+sources K and dimensions d of location finding.
 
-Milliseconds of one step of the score, one step of P policies at once, and one pair of bounds, on the pendulum. One size grows at
-a time from its base; a curve is given as ratios to its first point, because those outlive the machine. The best of several
-blocks counts.
+Milliseconds of one step of the score, one step of P policies, and one pair of bounds; on the pendulum, and K and d on location
+finding. One size grows at a time from its base; a curve is given as ratios to its first point, because those outlive the machine.
+The best of several blocks counts.
 
     make bench, or: python benchmarks/costs.py            some minutes; writes docs/images/costs.png
     python benchmarks/costs.py --quick [--out FILE.png]   does it run?
@@ -19,16 +20,19 @@ import scorebed  # before JAX, so that the memory allocator is set
 import equinox as eqx
 import jax
 import jax.random as jr
+from measuring import table
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFormatter
 from scorebed.bounds import GROUPS, eig_bounds
 from scorebed.draw import FAINT, LINES, SOFT
-from scorebed.policies import make_policy
+from scorebed.policies import make_policy, paper_policy
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
+from scorebed.tasks.base import Task
+from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
 from scorebed.train.policy import train_policies
 from scorebed.train.score import train_score
@@ -39,12 +43,18 @@ KEY = jr.key(0)
 
 
 class Sizes(NamedTuple):
-    """Restarts, batch, contrastive parameters, horizon."""
+    """Restarts, batch, contrastive parameters, horizon; sources and dimensions, or none for the pendulum."""
 
     P: int
     N: int
     M: int
     T: int
+    K: int = 0
+    d: int = 0
+
+    @property
+    def task(self) -> Task:
+        return LocationFinding(sources=self.K, dim=self.d, horizon=self.T) if self.K else Pendulum(horizon=self.T)
 
 
 class Grown(NamedTuple):
@@ -54,6 +64,8 @@ class Grown(NamedTuple):
     N: tuple[int, ...]
     M: tuple[int, ...]
     T: tuple[int, ...]
+    K: tuple[int, ...]
+    d: tuple[int, ...]
 
 
 class Plan(NamedTuple):
@@ -66,16 +78,28 @@ class Plan(NamedTuple):
 
     @property
     def base(self) -> Sizes:
-        return Sizes(*(values[0] for values in self.grown))
+        return Sizes(*(values[0] for values in self.grown[:4]))
+
+    def sizes(self, name: str, value: int) -> Sizes:
+        """With one of them grown."""
+        sources = {"K": self.grown.K[0], "d": self.grown.d[0]} if name in ("K", "d") else {}
+        return self.base._replace(**(sources | {name: value}))
 
 
 FULL = Plan(
-    Grown(P=(1, 2, 4, 8), N=(128, 256, 512), M=(50_000, 100_000, 200_000, 400_000), T=(25, 50, 100)),
+    Grown(
+        P=(1, 2, 4, 8),
+        N=(128, 256, 512),
+        M=(50_000, 100_000, 200_000, 400_000),
+        T=(25, 50, 100),
+        K=(2, 4, 8, 16),
+        d=(2, 4, 8),
+    ),
     block=6,
     outer=256,
     width=128,
 )
-QUICK = Plan(Grown((1, 2), (8, 16), (100, 200), (2, 4)), block=2, outer=32, width=8)
+QUICK = Plan(Grown((1, 2), (8,), (100,), (2,), (1, 2), (1,)), block=1, outer=32, width=8)
 
 
 class Clock:
@@ -96,18 +120,18 @@ class Clock:
 
 
 @functools.cache
-def fresh_score(horizon: int, width: int) -> Score:
-    task = Pendulum(horizon=horizon)
-    sizes = {"particles": 8, "cloud": 8, "width": width, "blocks": 4, "heads": 8}
-    return make_score("particles", task, standardiser(task, paper_sampler(task), key=KEY), sizes, key=KEY)
+def fresh_score(sizes: Sizes, width: int) -> Score:
+    task = sizes.task
+    wanted = {"particles": 8, "cloud": 8, "width": width, "blocks": 4, "heads": 8}
+    return make_score("particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY)
 
 
 @functools.cache
 def score_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 1."""
-    task, clock = Pendulum(horizon=sizes.T), Clock()
+    task, clock = sizes.task, Clock()
     train_score(
-        task, fresh_score(sizes.T, plan.width), paper_sampler(task), steps=plan.block * (1 + BLOCKS), batch=sizes.N,
+        task, fresh_score(sizes, plan.width), paper_sampler(task), steps=plan.block * (1 + BLOCKS), batch=sizes.N,
         block=plan.block, on_step=clock.lap, key=KEY,
     )  # fmt: skip
     return clock.best / plan.block
@@ -116,10 +140,10 @@ def score_step(plan: Plan, sizes: Sizes) -> float:
 @functools.cache
 def policy_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 2, for all restarts together."""
-    task, clock = Pendulum(horizon=sizes.T), Clock()
-    policies = eqx.filter_vmap(lambda key: make_policy("gru", task, key=key))(jr.split(KEY, sizes.P))
+    task, clock = sizes.task, Clock()
+    policies = eqx.filter_vmap(lambda key: make_policy(paper_policy(task), task, key=key))(jr.split(KEY, sizes.P))
     train_policies(
-        task, fresh_score(sizes.T, plan.width), policies, steps=plan.block * (1 + BLOCKS), batch=sizes.N, block=plan.block,
+        task, fresh_score(sizes, plan.width), policies, steps=plan.block * (1 + BLOCKS), batch=sizes.N, block=plan.block,
         on_step=clock.lap, key=KEY,
     )  # fmt: skip
     return clock.best / plan.block
@@ -128,8 +152,15 @@ def policy_step(plan: Plan, sizes: Sizes) -> float:
 @functools.cache
 def bound(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one pair of bounds: its groups are equal, and the best of them stands for all."""
-    task, clock = Pendulum(horizon=sizes.T), Clock()
-    eig_bounds(task, make_policy("gru", task, key=KEY), outer=plan.outer, inner=sizes.M, on_group=clock.lap, key=KEY)
+    task, clock = sizes.task, Clock()
+    eig_bounds(
+        task,
+        make_policy(paper_policy(task), task, key=KEY),
+        outer=plan.outer,
+        inner=sizes.M,
+        on_group=clock.lap,
+        key=KEY,
+    )
     return clock.best * GROUPS
 
 
@@ -139,37 +170,40 @@ CURVES: dict[str, dict[str, Callable[[Plan, Sizes], float]]] = {
     "N": {"score step": score_step, "policy step": policy_step},
     "M": {"bound": bound},
     "T": {"score step": score_step, "policy step": policy_step, "bound": bound},
+    "K": {"score step": score_step, "policy step": policy_step, "bound": bound},
+    "d": {"score step": score_step, "policy step": policy_step, "bound": bound},
 }
-WORDS = {"P": "restarts P", "N": "batch N", "M": "contrastive parameters M", "T": "horizon T"}
+WORDS = {
+    "P": "restarts P", "N": "batch N", "M": "contrastive parameters M", "T": "horizon T", "K": "sources K", "d": "dimensions d",
+}  # fmt: skip
 COLOURS = dict(zip(("score step", "policy step", "bound"), LINES, strict=False))
 
 
 def measure(plan: Plan) -> dict[str, dict[str, list[float]]]:
-    """Size → curve → seconds; prints a row for each point as it comes."""
-    print(f"{'size':<6}{'value':>9}  {'what':<14}{'ms':>10}{'ratio':>8}{'proportional':>14}")
+    """Size → curve → seconds; prints a table of all points."""
+    rows = []
     found: dict[str, dict[str, list[float]]] = {}
     for size, works in CURVES.items():
         values = getattr(plan.grown, size)
         for name, work in works.items():
             curve = found.setdefault(size, {}).setdefault(name, [])
             for value in values:
-                curve.append(work(plan, plan.base._replace(**{size: value})))
+                curve.append(work(plan, plan.sizes(size, value)))
                 ratio, proportional = curve[-1] / curve[0], value / values[0]
-                print(
-                    f"{size:<6}{value:>9,}  {name:<14}{1e3 * curve[-1]:>10.2f}{ratio:>8.2f}{proportional:>14.2f}",
-                    flush=True,
-                )
+                rows.append([size, f"{value:,}", name, f"{1e3 * curve[-1]:.1f}", f"{ratio:.2f}", f"{proportional:.2f}"])
+    table(("grows", "to", "what", "ms", "ratio", "in proportion"), rows)
     return found
 
 
 def draw(plan: Plan, found: dict[str, dict[str, list[float]]]) -> Figure:
     """A panel for each size, ratios against it; dashed is cost in proportion."""
-    figure = Figure(figsize=(12, 3.4), layout="constrained")
-    for ax, (size, curves) in zip(figure.subplots(1, len(found)), found.items(), strict=True):
+    figure = Figure(figsize=(11, 6.2), layout="constrained")
+    for ax, (size, curves) in zip(figure.subplots(2, 3).flat, found.items(), strict=True):
         _panel(ax, getattr(plan.grown, size), curves)
         ax.set_xlabel(WORDS[size])
     handles = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.axes[0].set_ylabel("cost, first point = 1")
+    for ax in figure.axes[::3]:
+        ax.set_ylabel("cost, first point = 1")
     figure.legend(handles.values(), handles, loc="outside right center", frameon=False, fontsize=9)
     return figure
 
@@ -197,7 +231,7 @@ def main() -> None:
     options = parser.parse_args()
     plan, begun = QUICK if options.quick else FULL, time.perf_counter()
     base = ", ".join(f"{name} = {value:,}" for name, value in plan.base._asdict().items())
-    print(f"costs on the pendulum from {base}; scorebed {scorebed.__version__}, jax {jax.__version__}")
+    print(f"costs from {base}; scorebed {scorebed.__version__}, jax {jax.__version__}")
     figure = draw(plan, measure(plan))
     path = options.out or (None if options.quick else PICTURE)
     if path is not None:

@@ -1,4 +1,4 @@
-// The likelihoods of two tasks as a C programmer would write them for speed: the same arithmetic as src/scorebed/tasks, with
+// The likelihoods of the paper's tasks as a C programmer would write them for speed: the same arithmetic as src/scorebed/tasks, with
 // contrastive parameters contiguous (theta[k][M]), the loop over them innermost, and trajectories shared out among the cores.
 // gcc -O3 -march=native -ffast-math -fopenmp -shared -fPIC likelihood_kernels.c -o likelihood_kernels.so -lm
 #include <math.h>
@@ -46,6 +46,93 @@ void double_link(long N, long T, long M, const float *restrict theta, const floa
         float f1 = u1 - c1 + tau1, f2 = u2 - c2 + tau2, det = m11 * m22 - m12 * m12;
         float r3 = (yt[2] - dq1 - dt * (m22 * f1 - m12 * f2) / det) / sd;
         float r4 = (yt[3] - dq2 - dt * (m11 * f2 - m12 * f1) / det) / sd;
+        o[m] += fixed - 0.5f * (r3 * r3 + r4 * r4);
+      }
+    }
+  }
+}
+
+// theta [30][M] = ten sources in space, xi [N][T][3], y [N][T][1], out [N][M]
+void location_finding_3d(long N, long T, long M, const float *restrict theta, const float *restrict xi, const float *restrict y,
+                         float *restrict out) {
+#pragma omp parallel for schedule(static)
+  for (long n = 0; n < N; n++) {
+    float *o = out + n * M;
+    for (long m = 0; m < M; m++) o[m] = 0;
+    for (long t = 0; t < T; t++) {
+      const float *x = xi + (n * T + t) * 3, x0 = x[0], x1 = x[1], x2 = x[2], yt = y[n * T + t];
+      for (long m = 0; m < M; m++) {
+        float mu = 0.1f;
+        for (int k = 0; k < 10; k++) {
+          const float *s = theta + 3 * k * M + m;
+          float a = s[0] - x0, b = s[M] - x1, c = s[2 * M] - x2;
+          mu += 1.f / (1e-4f + a * a + b * b + c * c);
+        }
+        float r = (yt - logf(mu)) * 2.f;
+        o[m] += -0.5f * r * r - 0.22579135f;
+      }
+    }
+  }
+}
+
+// theta [3][M] = x0, depth, kappa; xi [N][T][1], y [N][T][1], out [N][M]
+void gravimetry(long N, long T, long M, const float *restrict theta, const float *restrict xi, const float *restrict y,
+                float *restrict out) {
+#pragma omp parallel for schedule(static)
+  for (long n = 0; n < N; n++) {
+    float *o = out + n * M;
+    for (long m = 0; m < M; m++) o[m] = 0;
+    for (long t = 0; t < T; t++) {
+      const float x = xi[n * T + t], yt = y[n * T + t];
+      for (long m = 0; m < M; m++) {
+        float a = x - theta[m], depth = theta[M + m], d2 = a * a + depth * depth;
+        float r = yt - theta[2 * M + m] * depth / (d2 * sqrtf(d2));
+        o[m] += -0.5f * r * r - 0.91893853f;  // log(2π)/2
+      }
+    }
+  }
+}
+
+// theta [2][M] = m, l; xi [N][T][1], y [N][T][2], out [N][M]
+void pendulum(long N, long T, long M, const float *restrict theta, const float *restrict xi, const float *restrict y,
+              float *restrict out) {
+  const float g = 9.81f, dt = 0.05f, sd = sqrtf(dt) * 0.1f, norm = 2 * (logf(sd) + 0.91893853f);
+#pragma omp parallel for schedule(static)
+  for (long n = 0; n < N; n++) {
+    float *o = out + n * M;
+    for (long m = 0; m < M; m++) o[m] = 0;
+    for (long t = 0; t < T; t++) {
+      const float *yt = y + (n * T + t) * 2, zero[2] = {0, 0}, *s = t ? yt - 2 : zero, dq = s[1], sin1 = sinf(s[0]);
+      const float force = 3 * (xi[n * T + t] - 0.1f * dq), r1 = (yt[0] - s[0] - dt * dq) / sd, fixed = -0.5f * r1 * r1 - norm;
+      for (long m = 0; m < M; m++) {
+        float mass = theta[m], l = theta[M + m];
+        float r2 = (yt[1] - dq - dt * (-1.5f * g / l * sin1 + force / (mass * l * l))) / sd;
+        o[m] += fixed - 0.5f * r2 * r2;
+      }
+    }
+  }
+}
+
+// theta [3][M] = l, mp, mc; xi [N][T][1], y [N][T][4] = s, q, ds, dq, out [N][M]
+void cart_pole(long N, long T, long M, const float *restrict theta, const float *restrict xi, const float *restrict y,
+               float *restrict out) {
+  const float g = 9.81f, dt = 0.05f, sd = sqrtf(dt) * 0.1f, norm = 4 * (logf(sd) + 0.91893853f);
+#pragma omp parallel for schedule(static)
+  for (long n = 0; n < N; n++) {
+    float *o = out + n * M;
+    for (long m = 0; m < M; m++) o[m] = 0;
+    for (long t = 0; t < T; t++) {
+      const float *yt = y + (n * T + t) * 4, zero[4] = {0, 0, 0, 0}, *s = t ? yt - 4 : zero;
+      const float q = s[1], ds = s[2], dq = s[3], u = xi[n * T + t], sin1 = sinf(q), cos1 = cosf(q);
+      const float cart = 0.01f * s[0] + 0.01f * ds, spring = (0.01f * q + 0.01f * dq) * cos1;
+      const float r1 = (yt[0] - s[0] - dt * ds) / sd, r2 = (yt[1] - q - dt * dq) / sd;
+      const float fixed = -0.5f * (r1 * r1 + r2 * r2) - norm;
+      for (long m = 0; m < M; m++) {
+        float l = theta[m], mp = theta[M + m], mc = theta[2 * M + m];
+        float pole = spring / l, inertia = mc + mp * sin1 * sin1;
+        float dds = (u + mp * sin1 * (l * dq * dq + g * cos1) - cart - pole) / inertia;
+        float ddq = (-u * cos1 - mp * l * dq * dq * cos1 * sin1 - (mc + mp) * g * sin1 - cart * cos1 - pole * cos1) / (l * inertia);
+        float r3 = (yt[2] - ds - dt * dds) / sd, r4 = (yt[3] - dq - dt * ddq) / sd;
         o[m] += fixed - 0.5f * (r3 * r3 + r4 * r4);
       }
     }

@@ -82,8 +82,18 @@ def latencies(run: Run, store: Store, experiments: int) -> None:
             posterior.append(timed(session.posterior))
     tell("next design, stored", design)
     tell("observation, stored", observe)
+    tell("both with one write", exchanges(run, store, experiments))
     tell("posterior", posterior)
     tell("surprise", surprise)
+
+
+def exchanges(run: Run, store: Store, experiments: int) -> list[float]:
+    dice, times = random.Random(0), []
+    for number in range(experiments):
+        session = Session.create(run, db=store, seed=number)
+        session.propose()
+        times += [timed(session.exchange, dice.gauss(0, 1)) for _ in range(run.task.horizon)]
+    return times
 
 
 def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> None:
@@ -98,8 +108,8 @@ def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> Non
         gate.wait()
         try:
             for step in range(1, rounds + 1):
-                proposal = session.propose()
-                session.observe(0.1 * step, proposal=proposal.id, token=f"{step}")
+                proposal = session.propose()  # which was stored with the outcome before it, but for the first
+                session.exchange(0.1 * step, proposal=proposal.id, token=f"{step}")
         except Exception as error:
             errors.append(error)
 

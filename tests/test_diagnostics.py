@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from oracles import Affine
 from scorebed.diagnostics import (
     Coverage,
     Estimate,
     GradientError,
     RelativeBias,
-    _squared_norm,
     conditioning,
     coverage,
     effective_draws,
@@ -24,8 +24,8 @@ from scorebed.diagnostics import (
     score_error,
     verdict,
 )
+from scorebed.diagnostics.groups import squared_norm
 from scorebed.errors import InvalidValueError
-from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.rollout import simulate
@@ -41,28 +41,6 @@ T = 2
 TASK = LinearGaussian(mean=(0.7,), noise=0.8, horizon=T)
 TRUTH = ExactTruth(TASK)
 LIMIT = 4.892  # standard errors: a false alarm in a million
-
-
-class Affine(Policy):
-    """ξ_t = φ_t + κ y_{t−1}, with y_0 = 0: the smallest adaptive policy. Its noise is none."""
-
-    phi: Float[Array, " T"]
-    kappa: Float[Array, ""]
-
-    def sample_noise(self, horizon, *, key):
-        del key
-        return jnp.zeros((horizon, 0))
-
-    def init(self):
-        return jnp.zeros((), jnp.int32), jnp.zeros(1)
-
-    def design(self, memory, noise):
-        del noise
-        return self.phi[memory[0]][None] + self.kappa * memory[1]
-
-    def update(self, memory, xi, y):
-        del xi
-        return memory[0] + 1, y
 
 
 class Faulty(Score):
@@ -83,7 +61,7 @@ class Faulty(Score):
         return 0
 
 
-POLICY = Affine(jnp.array([0.9, -0.4]), jnp.array(0.3))
+POLICY = Affine(jnp.array([[0.9], [-0.4]]), jnp.array(0.3))
 EXACT = ExactScore(TASK)
 
 
@@ -127,9 +105,9 @@ def test_variance_is_that_of_one_sample_and_the_mse_falls_to_the_bias():
         def value(policy):
             theta = TASK.prior.sample(key=jr.fold_in(key, 0))
             eps = TASK.noise * jr.normal(jr.fold_in(key, 1), (T,))
-            first = theta[0] * policy.phi[0] + eps[0]
-            second = policy.phi[1] + policy.kappa * first
-            xis = jnp.stack([policy.phi[0], second])[:, None]
+            first = theta[0] * policy.phi[0, 0] + eps[0]
+            second = policy.phi[1, 0] + policy.kappa * first
+            xis = jnp.stack([policy.phi[0, 0], second])[:, None]
             ys = jnp.stack([first, theta[0] * second + eps[1]])[:, None]
             s = jax.lax.stop_gradient(EXACT(ys, xis))
             return -((s.y + 0.5) * ys).sum() - (s.xi * xis).sum()
@@ -175,11 +153,11 @@ def test_a_squared_norm_has_none_of_the_noise_of_its_groups_in_it():
     # With g = h among the pairs it would be off by 2000/31, thirty standard errors.
     groups, size = 32, 2000
     means = np.random.default_rng(0).normal(size=(groups, size))
-    found = _squared_norm(means)
+    found = squared_norm(means)
     assert abs(found.value) < LIMIT * math.sqrt(2 * size) / groups
     # Without a mean, the jackknife's variance is twice too large.
     assert found.se == pytest.approx(2 * math.sqrt(size) / groups, rel=0.5)
-    assert _squared_norm(means + 0.3).value == pytest.approx(0.09 * size, rel=0.1)
+    assert squared_norm(means + 0.3).value == pytest.approx(0.09 * size, rel=0.1)
 
 
 def test_the_likelihood_term_enters_the_true_gradient_where_noise_is_not_additive():

@@ -111,7 +111,7 @@ def test_every_picture_is_shown_and_drawn_by_the_docs():
     drawn = (
         {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")}
         | {"overview.png", "costs.png"}
-        | {f"compare-{name}.png" for name in ("pendulum", "location-finding")}
+        | {f"compare-{name}.png" for name in ("pendulum", "pendulum-minutes", "location-finding")}
     )
     assert shown == there == drawn
 

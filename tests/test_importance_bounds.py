@@ -167,6 +167,7 @@ def test_the_ceiling_of_a_better_proposal_is_not_called_that_of_the_prior():
     text = str(module.Bounds(5.0, 0.1, 6.0, 0.1, 100, 50, 7.25, 0.4, 100))
     assert "the ceiling of 7.25" in text
     assert "log" not in text
+    assert text.endswith("use more inner samples")  # it is an importance bound already
 
 
 def test_more_sources_than_can_be_exchanged_are_refused():
@@ -285,6 +286,13 @@ def test_evaluate_names_its_bound_and_counts_what_it_cost(random_run, capsys, mo
     assert answer["nle_evaluation"] == 16 * (51 + 7) * 3
     assert answer["upper"] - answer["lower"] < 1e-5
     assert answer["ceiling"] - answer["lower"] == pytest.approx(math.log(51), abs=1e-5)
+
+
+def test_a_bound_at_its_ceiling_names_the_command_for_a_tighter_one(random_run, capsys):
+    assert main(["evaluate", str(random_run), "--outer", "16", "--inner", "1"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert "pressed against the ceiling log(M+1) = 0.69" in first
+    assert second == f"tighter bounds: scorebed evaluate {random_run} --bound importance"
 
 
 def test_evaluate_offers_the_nearest_bound(capsys):

@@ -2,7 +2,7 @@
 drawn at random."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -13,6 +13,7 @@ import optax
 import pytest
 from jaxtyping import Array, Float
 
+from oracles import product_rule
 from scorebed.errors import InvalidValueError
 from scorebed.losses import (
     MatchingTerms,
@@ -46,12 +47,6 @@ def ones():
 ALARM = 4.892  # standard errors: one false alarm in a million
 
 
-@pytest.fixture
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
 class Tilted(Score):
     """(1 + a) s + b x + c of the exact score s, with x = y and x = ξ: right at a = b = c = 0, one number per part each."""
 
@@ -72,12 +67,6 @@ class Tilted(Score):
 
 def tilted(task: ClosedForm, tilts: Float[Array, "3 2"]) -> Tilted:
     return Tilted(ExactScore(task), *tilts)
-
-
-def product_rule(rules: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Array, Array]:
-    points = np.stack([p.ravel() for p in np.meshgrid(*[r[0] for r in rules], indexing="ij")], axis=1)
-    weights = np.prod([w.ravel() for w in np.meshgrid(*[r[1] for r in rules], indexing="ij")], axis=0)
-    return jnp.asarray(points), jnp.asarray(weights)
 
 
 def normal_grid(dim: int, nodes: int) -> tuple[Array, Array]:

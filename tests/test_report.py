@@ -15,6 +15,7 @@ from scorebed.policies import make_policy
 from scorebed.report import write_report
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, to_toml
+from scorebed.runs.evaluation import ceiling_sentence, tighter
 from scorebed.runs.leaves import save_leaves
 from scorebed.tasks import make_task
 
@@ -243,9 +244,17 @@ def test_equal_folders_give_equal_pages(tmp_path):
 
 @pytest.mark.parametrize(("saturated", "warned"), [(0.05, False), (0.062, True)])
 def test_saturated_bounds_are_warned_of(tmp_path, saturated, warned):
-    record = RECORD | {"saturated": saturated}
-    text = Page(write_report(make_run(tmp_path / "run", record=record, metrics=None, policy=False)).read_text()).text
+    record = RECORD | {"saturated": saturated, "bound": "contrastive", "task": "pendulum"}
+    run = make_run(tmp_path / "run", record=record, metrics=None, policy=False)
+    text = Page(write_report(run).read_text()).text
     assert ("6% of the trajectories of the policy are pressed against the ceiling" in text) is warned
+    assert (f"raise evaluation.inner, or: scorebed evaluate {run} --bound importance" in text) is warned
+    # Of designs that are no policy of the run, of some parameters alone or without a density there are no such bounds.
+    assert tighter(record | {"interest": ["mass"]}, "run") == tighter(record | {"bound": "posterior"}, "run") == ""
+    assert (
+        tighter(record | {"task": "my.py:Mine"}, "run") == "scorebed evaluate run --task my.py:Mine --bound importance"
+    )
+    assert ceiling_sentence(bounds(0.7, 0.5), "random designs").endswith("raise evaluation.inner.")
 
 
 def test_an_unfinished_run_shows_what_it_has(tmp_path):

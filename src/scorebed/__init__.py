@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scorebed.check import check_task as check_task
     from scorebed.draw import draw_experiments as draw_experiments
     from scorebed.inference.after import continue_after as continue_after
+    from scorebed.pocket.folder import write_pocket as write_pocket
     from scorebed.policies import POLICIES as POLICIES
     from scorebed.policies import make_policy as make_policy
     from scorebed.policies import register_policy as register_policy
@@ -62,6 +63,7 @@ _HOME = {
     "simulate": "rollout",
     "train_policies": "train.policy",
     "train_score": "train.score",
+    "write_pocket": "pocket.folder",
 }
 
 

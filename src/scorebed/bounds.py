@@ -31,6 +31,7 @@ GROUPS = 16  # at least: fewer would leave the standard error itself uncertain b
 LARGEST_GROUP = 256
 # exp of anything much below this is a slow denormal; clamping adds less than M · 10⁻³⁴ of its largest term to a sum.
 NEGLIGIBLE = -80.0
+SATURATED = 0.05  # share of the trajectories at the ceiling above which the lower bound is loose
 
 
 class Bounds(eqx.Module):
@@ -55,11 +56,12 @@ class Bounds(eqx.Module):
         if math.isnan(self.upper) and self.inner == 0:
             return f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG nats; there is no upper bound without a density"
         text = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG ≤ {self.upper:.3f} ± {self.upper_se:.3f} nats"
-        if self.saturated > 0.05:
-            name = "log(M+1) = " if self.ceiling == math.log(self.inner + 1) else "of "
+        if self.saturated > SATURATED:
+            of_prior = self.ceiling == math.log(self.inner + 1)
             text += (
-                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling {name}{self.ceiling:.2f}:"
-                " use more inner samples"
+                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling "
+                f"{'log(M+1) = ' if of_prior else 'of '}{self.ceiling:.2f}: use more inner samples"
+                + (" or importance_bounds" if of_prior else "")
             )
         return text
 

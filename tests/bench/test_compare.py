@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scorebed.bench.compare import Entry, chosen, comparable, draw, remarks, table
+from scorebed.bench.compare import Entry, Moment, chosen, comparable, draw, remarks, table
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.runs.config import METHODS
@@ -22,7 +22,7 @@ SETTINGS = [part for value in SMALL for part in ("--set", value)]
 def entry(method: str, *, saturated: float = 0.0) -> Entry:
     bounds = {"lower": 3.0, "lower_se": 0.1, "upper": 3.5, "upper_se": 0.2, "saturated": saturated, "ceiling": 6.9}
     seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "choose-0": 7.0, "total": 122.0}
-    return Entry(method, bounds | {"nle": 1234567, "seconds": seconds}, [(1e5, 2.0), (1e6, 3.0)])
+    return Entry(method, bounds | {"nle": 1234567, "seconds": seconds}, [Moment(1e5, 7.0, 2.0), Moment(1e6, 15.0, 3.0)])
 
 
 def test_all_are_the_methods_that_a_task_allows():
@@ -47,9 +47,11 @@ def test_a_bound_at_its_ceiling_is_marked():
     assert table([pressed]).count("\n| ") == 2
 
 
-def test_the_picture_has_every_method():
+@pytest.mark.parametrize(("against", "spent"), [("nle", [1e5, 1e6]), ("seconds", [7.0, 15.0])])
+def test_the_picture_has_every_method(against, spent):
     floor = entry("random")._replace(record=dict(entry("random").record) | {"nle": 0}, curve=[])
-    figure = draw([entry("pce"), floor], "title")
+    figure = draw([entry("pce"), floor], "title", against=against)
+    assert list(figure.axes[0].lines[0].get_xdata()) == spent
     labels = figure.axes[0].get_legend_handles_labels()[1]
     assert sorted(label.split()[0] for label in labels) == ["pce", "random"]
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from scorebed.bench.laptop import COLUMNS, PAPER, Reached, table
+from scorebed.bench.laptop import COLUMNS, PAPER, Reached, draw, table
 from scorebed.cli._app import run as main
 from scorebed.tasks import TASKS
 
@@ -28,11 +28,17 @@ def test_the_tasks_of_the_paper_are_tasks_of_ours():
 
 def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
     references = {"random": {"lower": 1.0}, "static": {"lower": 2.0}}
-    alone = Reached("pendulum", "score", [record(3.0, references=references)]).row()
-    assert alone == ["pendulum", "score", "plan", "3.00 ± 0.10", "3.50 ± 0.20", "1.00", "2.00", "1,000", "15", "3.95"]
-    several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)]).row()
-    assert several[3:7] == ["4.00 ± 1.00", "4.50 ± 1.00", "", ""]
-    assert table([Reached("pendulum", "score", [record(3.0)])]).splitlines()[0].count("|") == len(COLUMNS) + 1
+    one, other = {"lower": 3.1, "upper": 3.2}, {"lower": 5.1, "upper": 5.4}
+    alone = Reached("pendulum", "score", [record(3.0, references=references)], [one])
+    assert alone.row()[:6] == ["pendulum", "score", "plan", "3.00 ± 0.10", "3.50 ± 0.20", "3.10 – 3.20"]
+    assert alone.row()[6:] == ["1.00", "2.00", "1,000", "15", "3.95"]
+    several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)], [one, other])
+    assert several.row()[3:8] == ["4.00 ± 1.00", "4.50 ± 1.00", "4.10 ± 1.00 – 4.30 ± 1.10", "", ""]
+    assert table([alone]).splitlines()[0].count("|") == len(COLUMNS) + 1
+    # The picture has every figure of the rows, and each kind of mark once in its legend.
+    (axes,) = draw([alone, several], "a preset").axes
+    drawn = {round(float(x), 2) for line in axes.lines for x in line.get_xdata()}
+    assert {3.0, 4.0, 3.1, 4.1, 1.0, 2.0, 3.95} <= drawn
 
 
 @pytest.mark.parametrize(

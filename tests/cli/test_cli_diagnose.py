@@ -96,6 +96,12 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
     return path
 
 
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """A run that nothing may write to."""
+    return make_run(tmp_path_factory.mktemp("untouched") / "run")
+
+
 def diagnosis(capsys, *arguments):
     assert main(["diagnose", *map(str, arguments)]) == 0
     return json.loads(capsys.readouterr().out)
@@ -216,10 +222,9 @@ def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_bad_options_are_one_line_and_write_nothing(tmp_path, capsys, options, words):
-    run = make_run(tmp_path / "run")
-    _refused(capsys, [str(run), *options], words)
-    assert {path.name for path in run.iterdir()} == FILES
+def test_bad_options_are_one_line_and_write_nothing(untouched, capsys, options, words):
+    _refused(capsys, [str(untouched), *options], words)
+    assert {path.name for path in untouched.iterdir()} == FILES
 
 
 def test_a_folder_without_run_record_score_or_the_right_score_is_one_line(tmp_path, capsys):

@@ -1,7 +1,6 @@
 """Multilevel Monte Carlo: levels and their weights, the telescoping sum, the coupling that makes it work, and what it costs."""
 
 import math
-from collections.abc import Iterator
 
 import equinox as eqx
 import jax
@@ -30,12 +29,6 @@ ALARM = 4.892  # standard errors: one false alarm in a million
 STEP = LinearGaussian(horizon=1)
 XI = 0.7
 LEVELS = {"cap": 2, "tau": 1.1}
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def at(xi: Array | float) -> Static:

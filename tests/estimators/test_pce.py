@@ -1,7 +1,7 @@
 """Contrastive estimators against closed forms: the bias of value and gradient, the ceiling, and what is differentiated."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -29,12 +29,6 @@ ALARM = 4.892  # standard errors: one false alarm in a million
 # One step of y = ξθ + σε, away from constants of value one: the signal-to-noise ratio τ²ξ²/σ² is 0.64.
 TAU, SIGMA, XI = 1.2, 0.9, 0.6
 STEP = LinearGaussian(covariance=((TAU**2,),), noise=SIGMA, horizon=1)
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
 
 
 def fixed(task: Task, *xis: float) -> Static:

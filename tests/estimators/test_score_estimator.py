@@ -5,7 +5,7 @@ term cannot hide in sampling error.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 
 import equinox as eqx
@@ -14,64 +14,24 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
+from oracles import ORACLES, STEPS, XIS, Affine, grid
 from scorebed.errors import ScorebedError
 from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, rollout
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
-from scorebed.tasks import ORACLE_TASKS, TASKS
+from scorebed.tasks import TASKS
 from scorebed.tasks.base import Gaussian, Markov, Task
 from scorebed.tasks.closed_form import ClosedForm
 from scorebed.tasks.fading_noise import FadingNoise
 from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
 from scorebed.tasks.priors import standard_normal
-from scorebed.tasks.projection import Projection
-from scorebed.tasks.sign import Sign
 from scorebed.tasks.spaces import Quantity, Real
 
-T = 2
-# Away from the defaults, so that no constant of value one hides a mistake.
-ORACLES: dict[str, ClosedForm] = {
-    "linear-markov": LinearMarkov(prior_scale=1.3, noise=0.6, horizon=T),
-    "sign": Sign(noise=1.4, horizon=T),
-    "fading-noise": FadingNoise(prior_scale=1.6, noise=0.9, horizon=T),
-    "projection": Projection(prior_scale=1.5, noise=0.8, horizon=T),
-    "linear-gaussian-2d": ORACLE_TASKS["linear-gaussian-2d"](horizon=T),
-}
-XIS = {1: ((0.9,), (-0.6,)), 2: ((0.9, 0.3), (-0.6, 0.8))}
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    with jax.enable_x64(True):
-        yield
-
-
-class Affine(Policy):
-    """ξ_t = φ_t + κ y_{t−1}, with y_0 = 0: the smallest adaptive policy."""
-
-    phi: Float[Array, "T dx"]
-    kappa: Float[Array, ""]
-
-    def sample_noise(self, horizon, *, key):
-        del key
-        return jnp.zeros((horizon, 0))
-
-    def init(self):
-        return jnp.zeros((), jnp.int32), jnp.zeros(1, self.phi.dtype)
-
-    def design(self, memory, noise):
-        del noise
-        step, y = memory
-        return self.phi[step] + self.kappa * y
-
-    def update(self, memory, xi, y):
-        del xi
-        return memory[0] + 1, y
+T = STEPS
 
 
 class NoScore(Score):
@@ -91,19 +51,6 @@ class Gradients(NamedTuple):
     adaptive: Affine
     static: Affine
     truth: Affine
-
-
-def grid(task: Task) -> tuple[Array, Array, Array]:
-    """z, noise and weights of a product rule for N(0, I): trapezoidal, which is spectrally accurate for analytic functions."""
-    sign = isinstance(task, Sign)
-    axis = np.linspace(-6.5, 6.5, 201 if sign else {1: 27, 2: 19}[task.prior.dim])  # the poles of tanh ask for more
-    normal = axis, np.exp(-0.5 * axis**2) / np.exp(-0.5 * axis**2).sum()
-    coin = np.asarray([-1.0, 1.0]), np.asarray([0.5, 0.5])
-    rules = [coin if sign else normal] * task.prior.dim + [normal] * task.horizon
-    points = np.stack([p.ravel() for p in np.meshgrid(*[r[0] for r in rules], indexing="ij")], axis=1)
-    weights = np.prod([w.ravel() for w in np.meshgrid(*[r[1] for r in rules], indexing="ij")], axis=0)
-    k = task.prior.dim
-    return jnp.asarray(points[:, :k]), jnp.asarray(points[:, k:, None]), jnp.asarray(weights)
 
 
 @eqx.filter_jit

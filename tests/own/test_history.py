@@ -3,6 +3,7 @@
 import dataclasses
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -23,6 +24,7 @@ from scorebed.samplers.paper import reference_sampler
 from scorebed.tasks.base import IID, History, Markov
 from scorebed.tasks.continued import continued
 from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.linear_markov import LinearMarkov
 
 
 def example(name):
@@ -62,11 +64,21 @@ def test_a_constraint_goes_on_from_the_last_design():
     assert xis.shape == (task.horizon - 2, 1)
 
 
+def test_training_leaves_the_past_alone():
+    """A score holds its task, and whatever of it has a gradient is trained: the outcome from which the rest starts may not be."""
+    rest = continued(LinearMarkov(), LinearMarkov().prior, [[1.0]], [[0.5]])
+    theta, ys, xis = jnp.asarray([0.7]), jnp.asarray([[0.3], [0.1]]), jnp.asarray([[1.0], [-1.0]])
+    slopes = eqx.filter_jit(eqx.filter_grad(lambda rest: log_likelihood(rest, theta, ys, xis)))(rest)
+    assert (rest.start().tolist(), slopes.last.tolist()) == ([0.5], [0.0])
+
+
 def test_a_wrong_history_is_refused():
     task = of("SamplingTimes")
     for xis, ys in (([], []), ([[1.0]], []), ([[1.0, 2.0]], [[1.0]]), ([[1.0]] * task.horizon, [[1.0]] * task.horizon)):
         with pytest.raises(InvalidValueError, match="the history of a task"):
             continued(task, task.prior, xis, ys)
+    with pytest.raises(InvalidValueError, match="before 0 steps"):
+        continued(task, task.prior, [], [], steps=0)
 
 
 @pytest.mark.slow

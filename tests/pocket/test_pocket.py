@@ -1,11 +1,13 @@
 """What is carried to the bench is the policy that was evaluated: the same designs as a session, without this library."""
 
+import ast
 import hashlib
 import importlib.util
 import json
 import os
 import subprocess
 import sys
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,7 @@ pytest.importorskip("flatbuffers", reason="exporting a policy needs flatbuffers:
 
 from live_runs import make_run
 
+import scorebed
 from scorebed.cli._app import run as command
 from scorebed.errors import RunFolderError
 from scorebed.pocket import onnx
@@ -83,13 +86,11 @@ def client_of(folder: Path, script: str = "client"):
 
 def walk(module, ys, seed=SEED):
     """Like `by_session`."""
-    policy = module.Policy(module.programs(seed)) if hasattr(module, "Policy") else None
-    policy = policy or module.client.Policy(module.programs(seed))
-    found = []
+    run, design = module.programs(seed), getattr(module, "client", module).design
+    steps = []
     for y in ys:
-        found.append(policy.design())
-        policy.enter(y, found[-1])
-    return np.asarray([*found, policy.design()])
+        steps.append({"xi": design(run, steps), "y": y})
+    return np.asarray([*(step["xi"] for step in steps), design(run, steps)])
 
 
 @pytest.fixture(scope="session")
@@ -206,12 +207,32 @@ def test_every_policy_is_exported_as_it_is(policy, task, tmp_path):
     np.testing.assert_allclose(walk(client_of(folder, "client_onnx"), ys), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(module, programs):
-    policy, other = module.Policy(programs), module.Policy(programs)
-    policy.enter(None, policy.design())
-    assert policy.step == 1
-    other.step = 1
-    assert policy.design() == other.design()
+def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(module, programs, tmp_path, monkeypatch, capsys):
+    failed = [{"xi": [0.25], "y": None}]
+    again = {**programs, "noise": programs["noise"][1:]}
+    assert module.design(programs, failed) == module.design(again, []) != module.design(programs, [])
+    # Where a step depends on the one before there is no failed trial, as in a session.
+    log, typed = tmp_path / "log.jsonl", iter(["s", "0.1 0.2", "s"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    monkeypatch.setattr(sys, "argv", ["client.py", str(log)])
+    with pytest.raises(StopIteration):
+        module.main(lambda _: programs)
+    assert [line["y"] for line in lines(log)] == [[0.1, 0.2]]
+    assert capsys.readouterr().err.count("not stored") == 2
+    monkeypatch.setitem(module.ABOUT, "independent", True)
+    typed = iter(["s"])
+    with pytest.raises(StopIteration):
+        module.main(lambda _: programs)
+    assert [line["y"] for line in lines(log)] == [[0.1, 0.2], None]
+
+
+def test_the_client_is_short_enough_to_be_read():
+    """At most fifty lines of code, without empty ones and words."""
+    text = (resources.files("scorebed.pocket") / "client.py").read_text()
+    owners = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.FunctionDef)]
+    told = [node.body[0] for node in owners if ast.get_docstring(node)]
+    words = {line for node in told for line in range(node.lineno, node.end_lineno + 1)}
+    assert sum(bool(line.strip()) and i not in words for i, line in enumerate(text.splitlines(), start=1)) <= 50
 
 
 def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(recurrent, tmp_path, monkeypatch, capsys):
@@ -229,13 +250,15 @@ def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(rec
 
 
 def test_a_folder_that_exists_is_left_as_it_is(recurrent, tmp_path):
+    """`sb.write_pocket` is the command's own function, and takes a path for a run."""
+    assert scorebed.write_pocket is write_pocket
     run, folder = recurrent
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     (tmp_path / "empty").mkdir()
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for there in (folder, tmp_path / "empty", tmp_path / "dangling"):
         with pytest.raises(RunFolderError, match="ever overwritten"):
-            write_pocket(run, there)
+            write_pocket(str(run.path), str(there))
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert not list((tmp_path / "empty").iterdir())
 

@@ -74,7 +74,6 @@ def command(shared) -> Command:
     `first` is Python that the process runs before anything else.
     """
     compiled = {
-        "XLA_FLAGS": "--xla_backend_optimization_level=0",
         "JAX_COMPILATION_CACHE_DIR": str(shared / "compiled"),
         "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
     }

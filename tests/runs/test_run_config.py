@@ -34,6 +34,7 @@ def configs(draw):
         decay_rate=draw(st.floats(0, 1, exclude_min=True)), decay_every=draw(COUNTS),
         final_rate=draw(st.floats(0, 1e-3)), beta1=draw(SHARES), beta2=draw(SHARES), clip=draw(RATES), ema=draw(SHARES),
         monitor_every=draw(COUNTS), monitor_inner=draw(COUNTS), patience=draw(st.integers(0, 2**31 - 1)),
+        halvings=draw(st.integers(0, 30)),
     )  # fmt: skip
     density = DensityConfig(
         width=96, layers=draw(COUNTS), heads=draw(st.sampled_from([1, 2, 3, 8])), bins=draw(st.integers(2, 1000)),
@@ -96,7 +97,7 @@ def test_a_configuration_cannot_be_changed_and_every_key_is_described(config):
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.seed = 1
     assert all(describe().values())
-    assert len(describe()) == 16 + 19 + 14 + 22 + 5 + 5 + 5
+    assert len(describe()) == 16 + 19 + 14 + 23 + 5 + 5 + 5
 
 
 def test_an_override_that_smuggles_a_second_line_is_a_string():

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
+from oracles import Accumulation
 from scorebed.errors import InvalidValueError
 from scorebed.losses import conditional_score
 from scorebed.policies.random import RandomDesigns
@@ -19,7 +20,7 @@ from scorebed.scores.base import ScoreValue
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.particles import LikelihoodParticles, sign_patterns
 from scorebed.scores.standardise import Standardiser
-from scorebed.tasks.base import IID, Gaussian, History, Markov
+from scorebed.tasks.base import IID, Gaussian, Markov
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
@@ -29,30 +30,6 @@ from scorebed.train.score import Weights, train_score
 
 T = 4
 TASKS = {"iid": LocationFinding(horizon=T), "markov": Pendulum(horizon=T)}
-
-
-class Sum(History, Gaussian):
-    """Effects add up over time: neither iid nor Markov."""
-
-    horizon: int = eqx.field(static=True, default=T)
-    prior: eqx.Module = standard_normal((Quantity("effect"),))
-    designs: Real = eqx.field(static=True, default=Real((Quantity("dose"),)))
-    outcomes: tuple = eqx.field(static=True, default=(Quantity("response"),))
-    additive_noise: bool = eqx.field(static=True, default=True)
-
-    def initial(self, theta):
-        return jnp.zeros_like(theta)
-
-    def advance(self, theta, state, xi, y):
-        del y
-        return state + theta * xi
-
-    def mean(self, theta, state, xi):
-        return state + theta * xi
-
-    def scale(self, theta, state, xi):
-        del theta, state, xi
-        return (1.0,)
 
 
 def particles(task: IID | Markov, **options) -> LikelihoodParticles:
@@ -189,7 +166,7 @@ def test_the_order_of_transitions_does_not_matter():
 
 def test_other_tasks_and_odd_clouds_are_refused():
     with pytest.raises(InvalidValueError, match="transformer"):
-        particles(Sum())
+        particles(Accumulation())
     with pytest.raises(InvalidValueError, match="an even cloud"):
         particles(TASKS["iid"], cloud=3)
 

@@ -13,6 +13,7 @@ import numpy as np
 import optax
 import pytest
 
+from oracles import Accumulation
 from scorebed.errors import InvalidValueError
 from scorebed.nets.attention import sinusoidal_positions
 from scorebed.nets.fourier import FourierFeatures
@@ -22,39 +23,13 @@ from scorebed.scores.exact import ExactScore
 from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import Encoding, TransformerScore
 from scorebed.tasks import TASKS
-from scorebed.tasks.base import Gaussian, History, Markov
+from scorebed.tasks.base import Markov
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.tasks.linear_markov import LinearMarkov
 from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
-from scorebed.tasks.priors import standard_normal
-from scorebed.tasks.spaces import Quantity, Real
 
 T = 4
-
-
-class Accumulation(History, Gaussian):
-    """Effects add up over time: neither iid nor Markov."""
-
-    horizon: int = eqx.field(static=True, default=T)
-    prior: eqx.Module = standard_normal((Quantity("effect"),))
-    designs: Real = eqx.field(static=True, default=Real((Quantity("dose"),)))
-    outcomes: tuple = eqx.field(static=True, default=(Quantity("response"),))
-    additive_noise: bool = eqx.field(static=True, default=True)
-
-    def initial(self, theta):
-        return jnp.zeros_like(theta)
-
-    def advance(self, theta, state, xi, y):
-        del y
-        return state + theta * xi
-
-    def mean(self, theta, state, xi):
-        return state + theta * xi
-
-    def scale(self, theta, state, xi):
-        del theta, state, xi
-        return (1.0,)
 
 
 TASK_KINDS = {"iid": LocationFinding(horizon=T), "markov": Pendulum(horizon=T), "history": Accumulation()}
@@ -62,12 +37,6 @@ FORMS = [("iid", False), ("iid", True), ("markov", False), ("markov", True), ("h
 BATCH = (
     2 * T * 3 + 2
 )  # a point, another order of its steps, and 2 · D perturbations: every law below runs one compiled function
-
-
-@pytest.fixture
-def float64():
-    with jax.enable_x64(True):
-        yield
 
 
 def shapes(make, task):

@@ -6,6 +6,8 @@ import pytest
 from live_runs import make_run
 
 from scorebed.runs.load import Run, load
+from scorebed.session.engine import Session
+from scorebed.session.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -22,3 +24,15 @@ def run(folder) -> Run:
 @pytest.fixture
 def db(tmp_path) -> Path:
     return tmp_path / "live.sqlite"
+
+
+@pytest.fixture
+def store(db):
+    store = Store(db)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def session(run, store):
+    return Session.create(run, db=store, experiment="bench", seed=3)

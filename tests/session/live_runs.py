@@ -13,21 +13,28 @@ from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.leaves import save_leaves
+from scorebed.runs.own import is_own, read_task
 from scorebed.tasks import make_task
 
 
-def make_run(path: Path, task_name: str = "linear-gaussian", policy: str = "dad", seed: int = 0) -> Path:
-    """A finished run in a new folder. Policy `random` needs no file."""
-    task = make_task(task_name)
-    method = "random" if policy == "random" else "pce"
-    config = dataclasses.replace(make_config(preset_values("quick", task_name, task, method=method)), policy=policy)
+def make_run(
+    path: Path, task_name: str = "linear-gaussian", policy: str = "dad", seed: int = 0, trained_by: str = "pce"
+) -> Path:
+    """A finished run in a new folder, of a built-in task or FILE.py:NAME. Policy `random` needs no file."""
+    own = read_task(task_name) if is_own(task_name) else None
+    task = make_task(task_name) if own is None else own.task
+    method = "random" if policy == "random" else trained_by
+    values = preset_values("quick", task_name, task, method=method)
+    config = dataclasses.replace(make_config(values), policy=policy, task_source="" if own is None else own.digest)
     with RunFolder.create(path, config) as folder:
         if policy != "random":
             # Larger outputs than a fresh policy has, so that designs differ plainly with the data.
             made = once(lambda key: make_policy(policy, task, key=key))(jr.key(seed))
             arrays = eqx.filter(made, eqx.is_array)
             if policy == "dad":
-                arrays = eqx.tree_at(lambda p: p.emitter.weight, arrays, arrays.emitter.weight * 20)
+                arrays = eqx.tree_at(
+                    lambda p: getattr(p, "inside", p).emitter.weight, arrays, replace_fn=lambda w: 20 * w
+                )
             save_leaves(path / "policy-0.safetensors", arrays, {"task": fingerprint(task)})
         record = {"task": task_name, "method": method, "policy": policy, "lower": 1.1, "upper": 1.3}
         folder.write_json_atomic("record.json", record)

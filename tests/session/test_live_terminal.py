@@ -13,6 +13,7 @@ import pytest
 
 from scorebed.cli._app import run as command
 from scorebed.cli._dialogue import WIDTH, draw
+from scorebed.errors import ScorebedError
 from scorebed.runs.load import load
 from scorebed.session.circumstances import Refined
 from scorebed.session.engine import Session
@@ -118,6 +119,23 @@ def test_skipping_and_running_out_of_steps(live, stored):
     assert "no step is left" in out
     assert [record.y for record in stored.state.records] == [None, (0.5,), (0.25,)]
     assert stored.state.finished
+
+
+def test_a_design_that_cannot_be_had_is_told_and_the_sitting_goes_on(live, stored, monkeypatch):
+    chosen = Session._chosen
+
+    def none_at_two(self, known):
+        if known.step == 2:
+            raise ScorebedError("the design of step 2, got none, expected one. Fix: undo.")
+        return chosen(self, known)
+
+    monkeypatch.setattr(Session, "_chosen", none_at_two)
+    code, out, err = live(["0.5", "0.7", "u", "q"])
+    assert (code, err) == (0, "")
+    assert out.count("the design of step 2, got none") == 2  # before each of the two lines
+    assert "not stored: an entry, got '0.7', expected a command, while there is no design" in out
+    assert "undone: step 1" in out
+    assert stored.state.records == ()
 
 
 def test_what_if_limits_and_lengths_are_lines_too(live, stored):
@@ -249,6 +267,15 @@ def test_on_a_terminal_it_is_the_same(folder, tmp_path, monkeypatch, stored):
     screen = "".join(seen)
     assert "comma" in screen
     assert screen.count("response > ") >= 4
+    # Python, with the same seed and outcomes, proposes the designs that were on the screen.
+    with Session.create(load(folder), db=tmp_path / "python.sqlite", seed=3) as python:
+        for y in (0.5, None, 1e4):
+            design = python.propose().design
+            assert f"covariate  {design[0]:.6g}\r\n" in screen
+            _ = python.skip() if y is None else python.observe(y)
+        both = [[r.proposal.design for r in session.state.records] for session in (stored, python)]
+        assert both[0] == both[1]
+        assert len(set(both[0])) > 1
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Changed circumstances: limits and lengths of one experiment, what they mean in words, and that they can be undone."""
 
-import contextlib
 import json
 import math
 import operator
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from crashes import Crash, crash_at
 from live_runs import make_run
 
 from scorebed.baselines.myopic import Myopic
@@ -23,25 +23,12 @@ from scorebed.session.engine import Session
 from scorebed.session.entry import check_limits, check_plan, parse_limits
 from scorebed.session.posterior import Beliefs
 from scorebed.session.state import Change, Limits, Proposal, Record
-from scorebed.session.store import Store
 from scorebed.session.table import extended, lacks_designs
 from scorebed.tasks import make_task
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.tasks.linear_markov import LinearMarkov
 
 TIGHT = Limits((-0.1,), (0.1,))
-
-
-@pytest.fixture
-def store(db):
-    store = Store(db)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def session(run, store):
-    return Session.create(run, db=store, experiment="bench", seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -351,35 +338,6 @@ def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
 # ---- crashes
 
 
-class Crash(BaseException):
-    """The end of a process, as far as one process can have it."""
-
-
-def crash_at_next_append(monkeypatch, where):
-    """The next event crashes before it is written, before its commit, or before anybody hears of it."""
-    append, writing, count = Store.append, Store.writing, 0
-
-    def crashing(self, *arguments, **options):
-        nonlocal count
-        if where == "before":
-            raise Crash
-        event = append(self, *arguments, **options)
-        count += 1
-        if where == "inside":
-            raise Crash
-        return event
-
-    @contextlib.contextmanager
-    def crashing_after(self):
-        with writing(self):
-            yield
-        if count:
-            raise Crash
-
-    monkeypatch.setattr(Store, "append", crashing)
-    monkeypatch.setattr(Store, "writing", crashing_after)
-
-
 CHANGES = {
     "limited": lambda session: session.limit(-0.1, 0.1),
     "planned": lambda session: session.plan(5),
@@ -393,7 +351,7 @@ def test_a_crash_at_a_change_leaves_it_whole_or_not_at_all(run, db, monkeypatch,
     first = Session.create(run, db=db, experiment="bench", seed=3)
     first.limit(-0.5, 0.5)
     shown = first.propose()
-    crash_at_next_append(monkeypatch, where)
+    crash_at(monkeypatch, where)
     with pytest.raises(Crash):
         CHANGES[kind](first)
     monkeypatch.undo()

@@ -1,6 +1,5 @@
 """A live experiment: the designs of a rollout, whatever crashes, repeats, undoes or corrects in between."""
 
-import contextlib
 import csv
 import dataclasses
 import io
@@ -12,6 +11,7 @@ import time
 import jax.random as jr
 import numpy as np
 import pytest
+from crashes import Crash, crash_at
 from live_runs import make_run
 
 from scorebed.errors import ConflictError, InvalidValueError, NewerFormatError, RunFolderError, ScorebedError
@@ -23,18 +23,6 @@ from scorebed.session.export import VERSION
 from scorebed.session.store import Store
 
 YS = (0.5, -1.0, 2.0)
-
-
-@pytest.fixture
-def store(db):
-    store = Store(db)
-    yield store
-    store.close()
-
-
-@pytest.fixture
-def session(run, store):
-    return Session.create(run, db=store, experiment="bench", seed=3)
 
 
 def designs_for(run, store, pairs, seed=3):
@@ -331,39 +319,14 @@ def test_32_experiments_in_one_file_each_with_its_step_twice(run, store):
 # ---- crashes
 
 
-class Crash(BaseException):
-    """The end of a process, as far as one process can have it."""
-
-
 @pytest.mark.parametrize("where", ["before", "inside", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
 def test_a_crash_between_any_two_steps_resumes_at_the_same_design(run, db, monkeypatch, where, number):
     """The n-th write of an experiment crashes before it, before its commit, or before anybody hears of it."""
     store = Store(db)
     expected = designs_for(run, store, [(y, None) for y in YS])
-    append, settle, count = Store.append, Store.writing, 0
-
-    def crashing(self, *arguments, **options):
-        nonlocal count
-        count += 1
-        if count == number and where == "before":
-            raise Crash
-        event = append(self, *arguments, **options)
-        if count == number and where == "inside":
-            raise Crash
-        return event
-
-    @contextlib.contextmanager
-    def crashing_after(self):
-        begun = count
-        with settle(self):
-            yield
-        if where == "after" and begun < number <= count:
-            raise Crash
-
     session = Session.create(run, db=store, experiment="bench", seed=3)
-    monkeypatch.setattr(Store, "append", crashing)
-    monkeypatch.setattr(Store, "writing", crashing_after)
+    crash_at(monkeypatch, where, number)
     acknowledged = []
     crashed = False
     try:

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
+from crashes import Crash, crash_at
 from live_runs import make_run
-from test_session_changes import Crash, crash_at_next_append
 from test_session_posterior import Drifting
 
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
@@ -24,8 +24,9 @@ from scorebed.scores.exact import ExactScore
 from scorebed.session import engine, refine
 from scorebed.session.engine import Session
 from scorebed.session.refine import Outcome, refine_policy
-from scorebed.session.rest import Continuing, FutureScore, IndependentRest, Range, rest_of
+from scorebed.session.rest import Continuing, FutureScore, Particles, Range
 from scorebed.session.state import Limits, Remaining
+from scorebed.tasks.continued import continued
 from scorebed.tasks.linear_gaussian import LinearGaussian
 from scorebed.tasks.linear_markov import LinearMarkov
 from scorebed.tasks.priors import gaussian
@@ -57,7 +58,7 @@ def timid():
 @pytest.fixture(scope="module")
 def rest():
     """Two steps after one measurement, with the exact posterior in place of particles."""
-    return IndependentRest(TASK, gaussian(TASK.prior.quantities, (MEAN,), ((V,),)), 2)
+    return continued(TASK, gaussian(TASK.prior.quantities, (MEAN,), ((V,),)), XIS.tolist(), YS.tolist())
 
 
 def continuing(policy, limits=None):
@@ -96,16 +97,29 @@ def truth(rest, policy):
 
 @pytest.mark.parametrize("task", [LinearGaussian(), LinearMarkov(), Drifting()], ids=lambda task: type(task).__name__)
 def test_the_likelihood_of_the_rest_is_that_of_the_whole_over_that_of_the_past(task):
-    ys, xis = jnp.asarray([[0.5], [1.5], [-2.0]]), jnp.asarray([[1.0], [-0.5], [1.5]])
+    """However many steps are to come, and for one history as for another of its length, without compiling again."""
+    traced = 0
 
     @eqx.filter_jit
-    def three(theta):
-        rest = rest_of(task, theta[None], ys[:2], xis[:2], steps=1)
-        past = log_likelihood(task, theta, ys[:2], xis[:2])
-        return log_likelihood(rest, theta, ys[2:], xis[2:]), log_likelihood(task, theta, ys, xis), past
+    def three(rest, theta, ys, xis):
+        nonlocal traced
+        traced += 1
+        t = len(ys) - rest.horizon
+        past = log_likelihood(task, theta, ys[:t], xis[:t]) if t else jnp.zeros(())
+        return log_likelihood(rest, theta, ys[t:], xis[t:]), log_likelihood(task, theta, ys, xis), past
 
-    rest, whole, past = three(jnp.asarray([0.7]))
-    assert float(rest) == pytest.approx(float(whole) - float(past), rel=1e-5)
+    theta, xis = jnp.asarray([0.7]), jnp.asarray([[1.0], [-0.5], [1.5]])
+    for ys in (jnp.asarray([[0.5], [1.5], [-2.0]]), jnp.asarray([[0.1], [-1.2], [0.4]])):
+        prior = Particles(theta=theta[None], quantities=task.prior.quantities)
+        rest = continued(task, prior, xis[:2].tolist(), ys[:2].tolist(), steps=1)
+        of_rest, whole, past = three(rest, theta, ys, xis)
+        assert float(of_rest) == pytest.approx(float(whole) - float(past), rel=1e-5)
+    assert traced == 1
+    # Nothing is over, and more is to come than was planned.
+    longer = continued(task, task.prior, [], [], steps=5)
+    of_longer, whole, _ = three(longer, theta, jnp.tile(ys, (2, 1))[:5], jnp.tile(xis, (2, 1))[:5])
+    assert longer.horizon == 5
+    assert float(of_longer) == pytest.approx(float(whole), rel=1e-6)
 
 
 def test_the_score_at_the_steps_to_come_gives_the_gradient_of_what_remains(rest, timid):
@@ -291,7 +305,7 @@ def test_what_is_entered_meanwhile_is_not_refined_over(run, db, session, instant
 def test_a_crash_while_a_policy_is_stored_leaves_it_whole_or_not_at_all(run, db, session, instant, monkeypatch, where):
     before = session.propose()
     instant(bolder)
-    crash_at_next_append(monkeypatch, where)
+    crash_at(monkeypatch, where)
     with pytest.raises(Crash):
         session.refine(5)
     monkeypatch.undo()

@@ -9,6 +9,7 @@ import sys
 import threading
 
 import pytest
+from crashes import Crash
 
 from scorebed.errors import (
     CheckpointError,
@@ -25,13 +26,6 @@ VALUES = {
     "name": "a", "run": "run", "task": "linear-gaussian", "fingerprint": "0" * 16, "policy_sha256": "0" * 64,
     "seed": 1, "horizon": 9,
 }  # fmt: skip
-
-
-@pytest.fixture
-def store(db):
-    store = Store(db)
-    yield store
-    store.close()
 
 
 @pytest.fixture
@@ -158,9 +152,6 @@ def test_a_file_of_the_first_version_is_taken_over_whole(db, monkeypatch):
     connection = sqlite3.connect(db)
     connection.executescript(FIRST)
     connection.close()
-
-    class Crash(BaseException):
-        pass
 
     def crashing(self, script):
         whole(self, script[: script.index("DROP TABLE")])

@@ -1,9 +1,6 @@
-"""The one table of tasks over which every law is tested, and double precision for laws that are identities."""
-
-from collections.abc import Iterator
+"""The one table of tasks over which every law is tested."""
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import pytest
 from jaxtyping import Array, Float, Scalar
@@ -59,10 +56,3 @@ def name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="session")
 def task(name: str) -> Task:
     return ALL_TASKS[name]
-
-
-@pytest.fixture
-def float64() -> Iterator[None]:
-    """Double precision within one test."""
-    with jax.enable_x64(True):
-        yield

@@ -53,6 +53,17 @@ def test_what_is_sent_twice_is_stored_once(instrument, begun, hub):
     assert len(rows(hub)) == 1
 
 
+def test_an_outcome_and_the_next_design_reach_the_disk_by_one_write(instrument, begun, hub):
+    proposal, seen = instrument.get(begun).json()["next"]["id"], []
+    hub.store._connection.set_trace_callback(lambda sql: seen.append(sql) if sql == "COMMIT" else None)
+    answer = instrument.post(f"{begun}/observe", json={"y": 0.5, "proposal": proposal})
+    hub.store._connection.set_trace_callback(None)
+    assert answer.headers["content-type"] == "application/json"
+    assert len(seen) == 1
+    assert [event.kind for event in hub.store.events(1)] == ["proposed", "observed", "proposed"]
+    assert answer.json()["next"]["id"] == 3
+
+
 def test_many_threads_that_send_each_step_twice_store_one_row_each(instrument, begun, hub):
     for step in (1, 2, 3):
         proposal = instrument.get(begun).json()["next"]["id"]

@@ -6,13 +6,14 @@ its runs can be looked into like another.
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from scorebed.bench.presets import preset_values
+from scorebed.bounds import SATURATED
 from scorebed.errors import UnknownNameError, require
 from scorebed.policies import paper_policy
 from scorebed.runs.budget import groups
@@ -26,8 +27,15 @@ from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
 from scorebed.tasks.base import IID, Markov, Task
 
-SATURATED = 0.05  # share of the trajectories
 COLUMNS = ("method", "lower bound", "upper bound", "NLE", "seconds")
+
+
+class Moment(NamedTuple):
+    """What a method had spent in training, and the best lower bound by then."""
+
+    nle: float
+    seconds: float
+    lower: float
 
 
 class Entry(NamedTuple):
@@ -35,7 +43,7 @@ class Entry(NamedTuple):
 
     method: str
     record: Mapping[str, Any]
-    curve: Sequence[tuple[float, float]]
+    curve: Sequence[Moment]
 
     @property
     def seconds(self) -> float:
@@ -122,22 +130,26 @@ def _policy(method: str, task: Task) -> str | None:
     return None if method in ("static", *UNTRAINED) else paper_policy(task)
 
 
-def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[tuple[float, float]]:
-    """The best lower bound so far against NLE, for the first repeat: what was spent upfront, and on its policies until then."""
+def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[Moment]:
+    """For the first repeat: what was spent upfront, and on its policies until then."""
     config = folder.config()
     if config.method in UNTRAINED:
         return []
     spent = record["nle_stages"]
     learned = UPFRONT.get(config.method)
-    upfront = sum(n for stage, n in spent.items() if learned and stage.startswith(f"{learned.stem}-"))
+    nle, seconds = (
+        sum(n for stage, n in of.items() if learned and stage.startswith(f"{learned.stem}-"))
+        for of in (spent, record["seconds"])
+    )
     metrics = list(folder.read_metrics())
     last = {str(m["stage"]): int(m["step"]) for m in metrics}  # type: ignore[call-overload]
     stage = groups(config)[0][0]
     best, curve = float("-inf"), []
     for m in metrics:
         if m["stage"] == stage and "lower" in m:
-            best = max(best, *m["lower"])  # type: ignore[misc]
-            curve.append((upfront + spent[stage] * int(m["step"]) / last[stage], best))  # type: ignore[call-overload]
+            best = max(best, *(lower for lower in m["lower"] if lower is not None))  # type: ignore[union-attr]
+            share = int(m["step"]) / last[stage]  # type: ignore[call-overload]
+            curve.append(Moment(nle + spent[stage] * share, seconds + float(m["seconds"]), best))  # type: ignore[arg-type]
     return curve
 
 
@@ -158,8 +170,8 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
     ]
 
 
-def draw(entries: Sequence[Entry], title: str) -> Figure:
-    """EIG against NLE: how the bound of every method rose, and where it ended; what is not trained is a level to beat."""
+def draw(entries: Sequence[Entry], title: str, *, against: Literal["nle", "seconds"] = "nle") -> Figure:
+    """EIG against NLE, or the seconds of training: how every bound rose, and where it ended. What is not trained is a level."""
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes: Axes = figure.subplots()
     for i, entry in enumerate(entries):
@@ -170,12 +182,13 @@ def draw(entries: Sequence[Entry], title: str) -> Figure:
             axes.axhline(lower, color=colour, linestyle=":", label=label)
             continue
         if entry.curve:
-            axes.plot(*zip(*entry.curve, strict=True), color=colour, linestyle=dashes, linewidth=1.2)
-        axes.errorbar(
-            entry.record["nle"], lower, yerr=2 * entry.record["lower_se"], color=colour, fmt="o", capsize=3, label=label
-        )
+            spent = [getattr(moment, against) for moment in entry.curve]
+            best = [moment.lower for moment in entry.curve]
+            axes.plot(spent, best, color=colour, linestyle=dashes, linewidth=1.2)
+        end = entry.record["nle"] if against == "nle" else entry.seconds
+        axes.errorbar(end, lower, yerr=2 * entry.record["lower_se"], color=colour, fmt="o", capsize=3, label=label)
     axes.set_xscale("log")
-    axes.set_xlabel("likelihood evaluations of training (NLE)")
+    axes.set_xlabel("likelihood evaluations of training (NLE)" if against == "nle" else "seconds of training")
     axes.set_ylabel("lower bound of the EIG (nats)")
     axes.set_title(title)
     axes.grid(alpha=0.3)

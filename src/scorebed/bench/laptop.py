@@ -1,22 +1,30 @@
 """What a preset reaches on every task of the paper, by `score` and `jointscore`, beside the paper's own figures.
 
-`jointscore` starts from the score that the run beside it has trained, if it has trained one. Every run has a folder of its own,
-so that a bench that was stopped goes on where it was.
+`jointscore` starts from the score that the run beside it has trained, if it has trained one. Beside the contrastive bounds that a
+run reports stand importance bounds of the same policy, which are tight where those press against their ceiling. Every run has a
+folder of its own, so that a bench that was stopped goes on where it was.
 """
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
+import jax.random as jr
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from scorebed.bench.presets import preset_values
+from scorebed.bounds_importance import importance_bounds
+from scorebed.keys import named
 from scorebed.runs.artifacts import check_upfront, copy_upfront
 from scorebed.runs.config import make_config
 from scorebed.runs.durable import make_folder
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
+from scorebed.runs.load import load
 from scorebed.runs.methods import BY_SCORE
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
@@ -30,7 +38,11 @@ PAPER = {
     "double-link": (11.78, 11.99),
     "gravimetry": (8.42, 8.87),
 }
-COLUMNS = ("task", "method", "policy", "lower bound", "upper bound", "random", "static", "NLE", "seconds", "paper")
+COLUMNS = (
+    "task", "method", "policy", "lower bound", "upper bound", "by importance", "random", "static", "NLE", "seconds", "paper",
+)  # fmt: skip
+TIGHT: dict[str, Any] = {"outer": 512, "inner": 4096}
+TIGHT_FILE = "bounds-importance.json"
 
 
 class Reached(NamedTuple):
@@ -39,18 +51,30 @@ class Reached(NamedTuple):
     task: str
     method: str
     records: Sequence[dict[str, Any]]
+    tight: Sequence[dict[str, float]]
 
     def row(self) -> list[str]:
         """The cells of `COLUMNS`; with several seeds the errors are those of their mean, across seeds."""
         first = self.records[0]
         bounds = [_mean([r[side] for r in self.records], first[f"{side}_se"]) for side in ("lower", "upper")]
+        tight = " – ".join(_mean([t[side] for t in self.tight], None) for side in ("lower", "upper"))
         references = [
             f"{first['references'][n]['lower']:.2f}" if n in first["references"] else "" for n in ("random", "static")
         ]
         nle = sum(r["nle"] for r in self.records) // len(self.records)
         seconds = sum(_training_seconds(r) for r in self.records) / len(self.records)
         paper = f"{PAPER[self.task][0]:.2f}" if self.task in PAPER and self.method == "score" else ""
-        return [self.task, self.method, str(first["policy"]), *bounds, *references, f"{nle:,}", f"{seconds:.0f}", paper]
+        return [
+            self.task,
+            self.method,
+            str(first["policy"]),
+            *bounds,
+            tight,
+            *references,
+            f"{nle:,}",
+            f"{seconds:.0f}",
+            paper,
+        ]
 
 
 def laptop(
@@ -67,7 +91,7 @@ def laptop(
     make_folder(out)
     reached = []
     for name in tasks:
-        records: dict[str, list[dict[str, Any]]] = {method: [] for method in methods}
+        records: dict[str, list[tuple[dict[str, Any], dict[str, float]]]] = {method: [] for method in methods}
         for seed in range(seeds):
             before = out / f"{name}-score-{seed}"
             for method, found in records.items():
@@ -77,10 +101,29 @@ def laptop(
                 references = f"evaluation.references={str(method == 'score' and seed == 0).lower()}"
                 with _run(name, method, path, before, preset, [f"seed={seed}", references, *overrides]) as folder:
                     progress.end(str(path))
-                    found.append(Execution(folder, progress=progress).run())
+                    record = Execution(folder, progress=progress).run()
+                    found.append((record, _tight(folder, progress)))
                 jax.clear_caches()
-        reached += [Reached(name, method, found) for method, found in records.items()]
+        reached += [Reached(name, method, *zip(*found, strict=True)) for method, found in records.items()]
     return reached
+
+
+def _tight(folder: RunFolder, progress: Progress) -> dict[str, float]:
+    """Importance bounds of the run's policy, from their file if they were computed before."""
+    if not (folder.path / TIGHT_FILE).exists():
+        run = load(folder.path)
+        progress.begin("importance bounds", 0, 0)
+        found = importance_bounds(
+            run.task,
+            run.policy,
+            **TIGHT,
+            on_group=lambda done, total: progress.update(done, "", total),
+            key=named(jr.key(run.config.seed), "bounds-importance"),
+        )
+        progress.end(str(found))
+        folder.write_json_atomic(TIGHT_FILE, dataclasses.asdict(found))
+    kept: dict[str, float] = folder.read_json(TIGHT_FILE)  # type: ignore[assignment]
+    return kept
 
 
 def _run(name: str, method: str, path: Path, before: Path, preset: str, overrides: Sequence[str]) -> RunFolder:
@@ -106,9 +149,41 @@ def table(reached: Sequence[Reached]) -> str:
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _mean(values: Sequence[float], error: float) -> str:
+def draw(reached: Sequence[Reached], title: str) -> Figure:
+    """One line for each task: what every method reached, beside the paper's two figures and what it has to beat."""
+    tasks = list(dict.fromkeys(each.task for each in reached))
+    figure = Figure(figsize=(8, 1.2 + 0.8 * len(tasks)), layout="constrained")
+    axes: Axes = figure.subplots()
+    for each in reached:
+        y = len(tasks) - tasks.index(each.task) - (0.15 if each.method == "score" else -0.15)
+        colour = "C0" if each.method == "score" else "C1"
+        lower, error = float(np.mean([r["lower"] for r in each.records])), float(each.records[0]["lower_se"])
+        axes.errorbar(lower, y, xerr=2 * error, fmt="o", color=colour, capsize=3, label=f"{each.method}, lower bound")
+        axes.plot([np.mean([t["lower"] for t in each.tight])], [y], "|", color=colour, markersize=13, markeredgewidth=2,
+                  label=f"{each.method}, by importance")  # fmt: skip
+        for name, mark in (("random", "x"), ("static", "+")):
+            for reference in [r["references"][name]["lower"] for r in each.records if name in r["references"]]:
+                axes.plot([reference], [y], mark, color="0.5", label=f"{name} designs")
+    for i, task in enumerate(tasks):
+        if task in PAPER:
+            own, best = PAPER[task]
+            axes.plot([own], [len(tasks) - i], "D", color="C3", fillstyle="none", label="the paper's ScoreBED")
+            axes.plot([best], [len(tasks) - i], "D", color="C3", label="the paper's best method")
+    axes.set_yticks(range(len(tasks), 0, -1), tasks)
+    axes.set_ylim(0.4, len(tasks) + 0.6)
+    axes.set_xlabel("expected information gain (nats)")
+    axes.set_title(title)
+    axes.grid(alpha=0.3, axis="x")
+    marks = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    figure.legend(marks.values(), marks.keys(), loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _mean(values: Sequence[float], error: float | None) -> str:
+    """The mean with its standard error: over several values, or else the one given."""
+    mean = f"{sum(values) / len(values):.2f}"
     spread = float(np.std(values, ddof=1)) / len(values) ** 0.5 if len(values) > 1 else error
-    return f"{sum(values) / len(values):.2f} ± {spread:.2f}"
+    return mean if spread is None else f"{mean} ± {spread:.2f}"
 
 
 def _training_seconds(record: dict[str, Any]) -> float:

@@ -45,6 +45,7 @@ class Dialogue:
     def __init__(self, session: Session, *, resume: str):
         self.session, self.task, self._resume = session, session.task, resume
         self._proposal: Proposal | None = None
+        self._problem = ""  # with the posterior, told once
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
 
@@ -55,7 +56,7 @@ class Dialogue:
         print_text(f"experiment '{self.session.name}', {state.horizon} steps{seen}; ? for help")
         for sentence in self.session.circumstances():
             print_text(sentence)
-        if state.records:
+        if state.records or not self.task.has_density:
             self._show_knowledge()
         try:
             while self._turn():
@@ -74,7 +75,7 @@ class Dialogue:
             print_text("All steps are taken: f finishes the experiment, u takes the last step back.")
             self._proposal, prompt = None, "> "
         else:
-            prompt = self._show_design()
+            prompt = self._show_design_or_why_not()
         line = self._read(prompt)
         if line is None or line == "q":
             print_text(self._farewell())
@@ -117,9 +118,8 @@ class Dialogue:
     def _enter(self, line: str) -> None:
         proposal = self._proposal
         if proposal is None:
-            raise ConflictError(
-                "an entry", got=f"'{line[:40]}'", expected="f, u or q: no step is left", fix="? for help."
-            )
+            why = "f, u or q: no step is left" if self.session.state.complete else "a command, while there is no design"
+            raise ConflictError("an entry", got=f"'{line[:40]}'", expected=why, fix="? for help.")
         entry = parse_entry(self.task, line)
         if self._sure(entry, None):
             record = self.session.observe(entry.y, entry.xi, proposal=proposal.id)
@@ -192,6 +192,14 @@ class Dialogue:
 
     # ---- what is shown
 
+    def _show_design_or_why_not(self) -> str:
+        try:
+            return self._show_design()
+        except ScorebedError as error:
+            print_text(_one_line(error))
+            self._proposal = None
+            return "> "
+
     def _show_design(self) -> str:
         """The design and what to expect, unless they were shown already; gives the prompt."""
         proposal = self.session.propose()
@@ -220,11 +228,19 @@ class Dialogue:
         try:
             posterior, prior = self.session.posterior(), self.session.beliefs.posterior(())
         except ScorebedError as error:
-            print_text(_one_line(error))
+            if str(error) != self._problem:
+                print_text(_one_line(error))
+            self._problem = str(error)
             return
-        low, high = np.quantile(prior.theta, RANGE, axis=0)
+        low, high = np.quantile(prior.theta[:, posterior.shown], RANGE, axis=0)
         rows = [
-            [str(m.quantity), f"{m.mean:.4g}", f"{m.sd:.3g}", *(f"{v:.4g}" for v in _band(m)), drawn]
+            [
+                str(m.quantity) + m.nuisance * " (nuisance)",
+                f"{m.mean:.4g}",
+                f"{m.sd:.3g}",
+                *(f"{v:.4g}" for v in _band(m)),
+                drawn,
+            ]
             for i, m in enumerate(posterior.marginals)
             for drawn in [draw(m, float(low[i]), float(high[i]))]
         ]
@@ -240,6 +256,8 @@ class Dialogue:
             f"information {posterior.information:.2f} nats{by_the_end} (effective sample {posterior.ess:.0f} of "
             f"{len(posterior.theta)})"
         )
+        if scope := self.session.scope():
+            print_text(scope)
 
     def _show_circumstances(self, otherwise: str) -> None:
         """What is different from training by now."""

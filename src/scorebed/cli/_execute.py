@@ -7,7 +7,7 @@ from typing import Any
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._progress import Bars
 from scorebed.report import write_report
-from scorebed.runs.evaluation import CONTRASTIVE, in_words
+from scorebed.runs.evaluation import CONTRASTIVE, ceiling_sentence, in_words, tighter
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.own import OwnTask
 from scorebed.runs.training import Execution
@@ -61,11 +61,9 @@ def show(record: dict[str, Any], path: str) -> None:
     )
     if not contrastive or "interest" in record:
         print_text(f"bounds: {in_words(record)}")
-    if record["saturated"] > 0.05:
-        print_text(
-            f"{record['saturated']:.0%} of the trajectories are pressed against the ceiling log(M+1) = "
-            f"{record['ceiling']:.2f}: the lower bound is loose; raise evaluation.inner."
-        )
+    pressed = ceiling_sentence(record, "the policy", tighter(record, path))
+    if pressed:
+        print_text(pressed)
     print_text(
         f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: {path}/report.html"
     )

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -73,7 +73,8 @@ def _compare(
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
     with _shown(folder) as bars:
         entries = compare(task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars)
-    draw(entries, f"{task}: {terms} each").savefig(folder / "compare.png", dpi=130)
+    against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
+    draw(entries, f"{task}: {terms} each", against=against).savefig(folder / "compare.png", dpi=130)
     (folder / "compare.md").write_text(table(entries))
     if as_json:
         print_json({"task": task, "terms": terms._asdict(), "methods": {e.method: dict(e.record) for e in entries}})
@@ -87,7 +88,7 @@ def _compare(
 def _laptop(
     task: str, methods: str, preset: str, seeds: int, out: Path | None, overrides: list[str], as_json: bool
 ) -> None:
-    from scorebed.bench.laptop import COLUMNS, PAPER, laptop, table
+    from scorebed.bench.laptop import COLUMNS, PAPER, draw, laptop, table
     from scorebed.bench.presets import PRESETS
     from scorebed.errors import UnknownNameError
     from scorebed.runs.methods import BY_SCORE
@@ -107,11 +108,12 @@ def _laptop(
     with _shown(folder) as bars:
         reached = laptop(tasks, folder, preset=preset, seeds=seeds, methods=picked, overrides=overrides, progress=bars)
     (folder / "table.md").write_text(table(reached))
+    draw(reached, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
     if as_json:
         print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
         return
     print_table(dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT), [each.row() for each in reached])
-    print_text(f"table: {folder}/table.md")
+    print_text(f"table and picture: {folder}/table.md, {folder}/table.png")
 
 
 @contextmanager

@@ -59,7 +59,8 @@ def diagnose(
     from scorebed.nle import Ledger
     from scorebed.policies import make_policy
     from scorebed.policies.random import RandomDesigns
-    from scorebed.report import diagnosis_rows, write_report
+    from scorebed.report import write_report
+    from scorebed.report.tables import diagnosis_rows
     from scorebed.runs.durable import replace_file
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.load import load

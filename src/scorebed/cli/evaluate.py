@@ -42,13 +42,13 @@ def evaluate(
 
     import jax.random as jr
 
-    from scorebed.bounds import eig_bounds
+    from scorebed.bounds import SATURATED, eig_bounds
     from scorebed.bounds_importance import importance_bounds
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
     from scorebed.errors import UnknownNameError, require
     from scorebed.keys import named
-    from scorebed.runs.evaluation import POSTERIOR, about, policy_bounds
+    from scorebed.runs.evaluation import POSTERIOR, about, policy_bounds, tighter
     from scorebed.runs.load import load
     from scorebed.runs.training import BOUND_FIELDS
 
@@ -77,6 +77,8 @@ def evaluate(
         print_json({"run": str(run), **described, **of, **values, "nle_evaluation": found.nle, "seconds": seconds})
     else:
         print_text(str(found))
+        if found.saturated > SATURATED and bound == "contrastive" and tighter(loaded.record, str(run)):
+            print_text(f"tighter bounds: {tighter(loaded.record, str(run))}")
         if cost:
             print_text(
                 f"designs cost {cost['cost']:.4g} ± {cost['cost_se']:.2g} on average, {cost['cost_nats']:.3f} nats"

@@ -1,6 +1,6 @@
-"""Next design → measure → enter → next design, with NumPy and JAX alone:   python client.py tuesday.jsonl [SEED]
+"""Next design → measure → enter → next design:   python client.py tuesday.jsonl [SEED]
 
-Enter `y`, or `y @ xi` if it was measured at another design. Every step is a line of the file, taken up again when it is opened.
+Enter `y`, or `y @ xi` if it was measured at another design, or `s` if the trial failed. Every step is a line of the file.
 """
 
 import json
@@ -15,64 +15,49 @@ HERE = Path(__file__).resolve().parent
 ABOUT = json.loads((HERE / "manifest.json").read_text())
 
 
-def arrays(file: str) -> dict[str, np.ndarray]:
-    data = (HERE / file).read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    table = {name: at for name, at in json.loads(data[8:start]).items() if name != "__metadata__"}
-    parts = {name: data[start:][slice(*at["data_offsets"])] for name, at in table.items()}
-    types = {"F32": np.float32, "F64": np.float64, "I32": np.int32}
-    return {name: np.frombuffer(parts[name], types[at["dtype"]]).reshape(at["shape"]) for name, at in table.items()}
-
-
 def programs(seed: int) -> dict[str, Any]:
     from jax import export, jit
+    from safetensors.numpy import load_file
 
-    weights = [arrays("policy.safetensors")[name] for name in ABOUT["weights"]]
-    each = {name: export.deserialize(bytearray((HERE / f"{name}.jax").read_bytes())) for name in ABOUT["programs"]}
-    run: dict[str, Any] = {name: partial(jit(program.call), *weights) for name, program in each.items()}
-    return {**run, "noise": np.asarray(run["noise"](np.int32(seed))[0])}
+    weights = load_file(HERE / "policy.safetensors")
+    given = [weights[name] for name in ABOUT["weights"]]
+    code = {name: bytearray((HERE / f"{name}.jax").read_bytes()) for name in ABOUT["programs"]}
+    run: dict[str, Any] = {name: partial(jit(export.deserialize(code[name]).call), *given) for name in code}
+    return run | {"noise": np.asarray(run["noise"](np.int32(seed))[0])}
 
 
-class Policy:
-    """`design()` → measure → `enter(y, xi)` → `design()` → …; `enter(None, xi)` is a trial that failed."""
+def design(run: dict[str, Any], steps: list[dict[str, Any]]) -> list[float]:
+    """The design after some steps. One without an outcome has used up its noise, and is forgotten otherwise."""
+    memory = run["init"]()
+    for step in steps:
+        if step["y"] is not None:
+            memory = run["update"](*memory, *(np.asarray(step[name], ABOUT["dtype"]) for name in ("xi", "y")))
+    return np.asarray(run["design"](*memory, run["noise"][len(steps)])[0]).tolist()
 
-    def __init__(self, run: dict[str, Any]):
-        self.run, self.memory, self.step = run, run["init"](), 0
 
-    def design(self) -> list[float]:
-        return np.asarray(self.run["design"](*self.memory, self.run["noise"][self.step])[0]).tolist()
-
-    def enter(self, y: list[float] | None, xi: list[float]) -> None:
-        for values, quantities in ((xi, ABOUT["designs"]), (y or [0.0] * len(ABOUT["outcomes"]), ABOUT["outcomes"])):
-            if len(values) != len(quantities) or not np.isfinite(values).all():
-                raise ValueError(f"expected {len(quantities)} finite numbers: {[q['name'] for q in quantities]}")
-        if y is not None:
-            self.memory = self.run["update"](
-                *self.memory, np.asarray(xi, ABOUT["dtype"]), np.asarray(y, ABOUT["dtype"])
-            )
-        self.step += 1
+def numbers(typed: str, quantities: list[dict[str, Any]]) -> list[float]:
+    values = [float(word) for word in typed.split()]
+    if len(values) != len(quantities) or not np.isfinite(values).all():
+        raise ValueError(f"expected {len(quantities)} finite numbers: {[q['name'] for q in quantities]}")
+    return values
 
 
 def main(make: Any = programs) -> None:
-    log, seed = Path(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    policy = Policy(make(seed := lines[0]["seed"] if lines else seed))
-    for line in lines:
-        policy.enter(line["y"], line["xi"])
-    while policy.step < ABOUT["horizon"]:
-        xi = policy.design()
-        where = ", ".join(
-            f"{q['name']} {x:.6g} {q['unit']}".rstrip() for q, x in zip(ABOUT["designs"], xi, strict=True)
-        )
-        typed = input(f"step {policy.step + 1} of {ABOUT['horizon']}: measure at {where}\n> ").partition("@")
+    log, seed = Path(sys.argv[1]), int((sys.argv[2:] or ["0"])[0])
+    steps = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    run = make(seed := steps[0]["seed"] if steps else seed)
+    while len(steps) < ABOUT["horizon"]:
+        xi = design(run, steps)
+        at = ", ".join(f"{q['name']} {x:.6g} {q['unit']}".rstrip() for q, x in zip(ABOUT["designs"], xi, strict=True))
+        y, _, used = input(f"step {len(steps) + 1} of {ABOUT['horizon']}: measure at {at}\n> ").partition("@")
         try:
-            y, xi = [float(word) for word in typed[0].split()], [float(word) for word in typed[2].split()] or xi
-            policy.enter(y, xi)
+            outcome = None if y.strip() == "s" and ABOUT["independent"] else numbers(y, ABOUT["outcomes"])
+            steps.append({"seed": seed, "xi": numbers(used, ABOUT["designs"]) if used else xi, "y": outcome})
         except ValueError as error:
             sys.stderr.write(f"not stored: {error}\n")
             continue
         with log.open("a") as file:
-            file.write(json.dumps({"seed": seed, "xi": xi, "y": y}) + "\n")
+            file.write(json.dumps(steps[-1]) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""The same with NumPy and onnxruntime alone:   python client_onnx.py tuesday.jsonl [SEED]"""
+"""The same with onnxruntime in the place of JAX:   python client_onnx.py tuesday.jsonl [SEED]"""
 
 import sys
 from typing import Any
 
 import client
 import onnxruntime
+from safetensors.numpy import load_file
 
 
 def program(name: str) -> Any:
@@ -16,7 +17,7 @@ def program(name: str) -> Any:
 
 
 def programs(seed: int) -> dict[str, Any]:
-    noise = client.arrays("noise.safetensors")["noise"]
+    noise = load_file(client.HERE / "noise.safetensors")["noise"]
     if not 0 <= seed < len(noise):
         sys.exit(f"the seed, got {seed}, expected 0 to {len(noise) - 1}: other seeds need JAX and client.py")
     return {**{name: program(name) for name in ("init", "design", "update")}, "noise": noise[seed]}

@@ -25,7 +25,7 @@ from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.durable import explained, sync_folder, write_new
 from scorebed.runs.env import environment
 from scorebed.runs.leaves import digest, encode_leaves
-from scorebed.runs.load import Run
+from scorebed.runs.load import Run, load
 from scorebed.session.opening import policy_sha256
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.spaces import Box, Quantity
@@ -34,8 +34,9 @@ FORMAT, VERSION = "scorebed-pocket", 1
 SEEDS = 256  # whose noise the ONNX form has
 
 
-def write_pocket(run: Run, path: Path) -> dict[str, Any]:
+def write_pocket(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
     """Write the policy of a run to a new folder; gives its manifest. A folder that exists is refused, and left as it is."""
+    run, path = run if isinstance(run, Run) else load(run), Path(path)
     if path.exists() or path.is_symlink():
         raise RunFolderError(
             f"the folder {path}",
@@ -143,7 +144,7 @@ def _own(name: str) -> bytes:
 def _readme(manifest: dict[str, Any]) -> str:
     onnx = manifest["onnx"]
     with_onnx = (
-        "Without JAX: `pip install numpy onnxruntime`, and `client_onnx.py` in its place."
+        "Without JAX: `pip install numpy onnxruntime safetensors`, and `client_onnx.py` in its place."
         if onnx["programs"]
         else f"There is no ONNX form of this policy: {onnx['reason']}."
     )
@@ -156,7 +157,7 @@ def _readme(manifest: dict[str, Any]) -> str:
 Trained on {manifest["task"]} by {manifest["method"]}, for {manifest["horizon"]} steps.
 Designs: {designs}. Outcomes: {outcomes}.
 
-    pip install numpy jax flatbuffers
+    pip install numpy jax flatbuffers safetensors
     sha256sum --check SHA256SUMS
     python client.py tuesday.jsonl 0
 

@@ -23,7 +23,7 @@ from scorebed.anchors import anchors
 from scorebed.modes import DAMPING, Data, descend, gaussian_task, log_mass, point, starts
 from scorebed.nets import MLP
 from scorebed.policies.base import Policy
-from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.tasks.base import IID, Markov, State, Task, frozen
 
 WAVES = 6  # of each kind, as features of the time
 SAME = 1e-2  # modes this close in z are one
@@ -109,7 +109,7 @@ class Modes(Policy):
         return self.task.designs.constrain(gate[:-1] @ heads + gate[-1] * self.free(features))
 
     def update(self, memory: Knowledge, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Knowledge:
-        t, task = memory.steps, _frozen(self.task)
+        t, task = memory.steps, frozen(self.task)
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
         data = Data(ys, _states(task, ys), xis, jnp.arange(task.horizon) <= t)
         still = jax.lax.stop_gradient(data)
@@ -135,9 +135,3 @@ class Modes(Policy):
 
 def _states(task: Task, ys: Float[Array, "T dy"]) -> State:
     return jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]]) if isinstance(task, Markov) else None
-
-
-def _frozen(task: Task) -> Task:
-    """The arrays of a task are the model's, not the policy's: training leaves them alone."""
-    frozen: Task = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task)
-    return frozen

@@ -26,6 +26,7 @@ from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.runs.config import RunConfig
 from scorebed.runs.methods import BY_SCORE, CONTRASTIVE, UNTRAINED, UPFRONT
+from scorebed.runs.rungs import Rung, most, rungs, taken
 from scorebed.scores.laplace import laplace_nle
 from scorebed.tasks.base import Task
 from scorebed.tasks.interest import told_first
@@ -63,14 +64,35 @@ def upfront_cost(config: RunConfig, task: Task) -> int:
 
 
 def group_cost(config: RunConfig, task: Task, stage: str, count: int, steps: int) -> int:
-    """NLE of `steps` steps of a batch of policies: their trajectories, and with `jointscore` those their scores learn from."""
-    training, T = config.policy_training, task.horizon
+    """NLE of a batch of policies up to step `steps`, at most: of MLMC and IO-SMC² only the run itself knows all."""
     if config.method in UNTRAINED:
         return 0
     if config.method == "iosmc":
         return count * iosmc_bill(config, task, steps).upper
-    if config.method == "mlmc":
-        return int(_mlmc_costs(config, task, stage, count, steps).sum())
+    ladder = rungs(config.policy_training, count)
+    if config.method != "mlmc":
+        return taken(ladder, steps) * _policy_step(config, task)
+    return _most_mlmc(ladder, _mlmc_costs(config, task, stage, count, steps))
+
+
+def restarts_cost(config: RunConfig, task: Task, stage: str, steps: Sequence[int]) -> int:
+    """NLE of a batch of policies that have taken so many steps each, exactly."""
+    if config.method != "mlmc":
+        return sum(steps) * _policy_step(config, task)
+    costs = _mlmc_costs(config, task, stage, len(steps), max(steps))
+    return sum(int(row[:n].sum()) for row, n in zip(costs, steps, strict=True))
+
+
+def _most_mlmc(ladder: Sequence[Rung], costs: Int[np.ndarray, "P steps"]) -> int:
+    """Restarts draw their own levels: those that go on may be those that cost the most."""
+    ends = [*(rung.end for rung in ladder[:-1]), costs.shape[1]]
+    each = [costs[:, rung.start : end].sum(1) for rung, end in zip(ladder, ends, strict=True)]
+    return sum(int(np.sort(cost)[-rung.restarts :].sum()) for rung, cost in zip(ladder, each, strict=True))
+
+
+def _policy_step(config: RunConfig, task: Task) -> int:
+    """NLE of one step of one policy: its trajectories, and with `jointscore` those that its score learns from."""
+    training, T = config.policy_training, task.horizon
     designed, learned_from = training.batch, 0
     if config.method == "jointscore":
         designed, learned_from = training.batch + config.score.batch // 2, config.score.batch
@@ -79,7 +101,7 @@ def group_cost(config: RunConfig, task: Task, stage: str, count: int, steps: int
         each = T + score_nle(config, task)
     elif config.method in CONTRASTIVE:
         each = contrastive_terms(task, training.inner) * T
-    return count * steps * ((training.batch + learned_from) * each + designed * policy_nle(config, task))
+    return (training.batch + learned_from) * each + designed * policy_nle(config, task)
 
 
 def iosmc_bill(config: RunConfig, task: Task, iterations: int) -> IOSMC2:
@@ -119,6 +141,8 @@ def within(config: RunConfig, task: Task, budget: int) -> RunConfig:
         each = budget // len(groups(config))
         _require_room(budget, len(groups(config)) * iosmc_bill(config, task, 1).upper)
         return _policies(config, steps=each // (iosmc_bill(config, task, 2).lower - iosmc_bill(config, task, 1).lower))
+    if training.halvings:
+        return _policies(config, steps=_longest_halved(config, task, budget))
     if config.method == "mlmc":
         return _policies(config, steps=_longest_mlmc(config, task, budget))
     each = _spent(config, task) // training.steps
@@ -149,6 +173,30 @@ def _longest_upfront(config: RunConfig, task: Task, budget: int) -> RunConfig:
 
 def _up_to(affordable: int, preset: int, config: RunConfig) -> int:
     return affordable if config.preset == "paper" else min(affordable, preset)
+
+
+def _longest_halved(config: RunConfig, task: Task, budget: int) -> int:
+    """The most steps that fit, where rungs make their cost uneven."""
+    training, stages = config.policy_training, [(stage, count) for stage, count in groups(config) if count]
+    mlmc = config.method == "mlmc"
+    each = training.batch * (task.horizon + policy_nle(config, task)) if mlmc else _policy_step(config, task)
+
+    def ladder(steps: int, count: int) -> Sequence[Rung]:
+        return rungs(dataclasses.replace(training, steps=steps), count)
+
+    def least(steps: int) -> int:
+        return each * sum(taken(ladder(steps, count), steps) for _, count in stages)
+
+    _require_room(budget, _spent(_policies(config, steps=1), task))
+    found = most(least, budget, at_least=1, below=budget // (each * len(stages)) + 2)
+    if not mlmc:
+        return _up_to(found, training.steps, config)
+    costs = [_mlmc_costs(config, task, stage, count, found) for stage, count in stages]
+
+    def spent(steps: int) -> int:
+        return sum(_most_mlmc(ladder(steps, len(cost)), cost[:, :steps]) for cost in costs)
+
+    return most(spent, budget, at_least=1, below=found + 1)
 
 
 def _longest_mlmc(config: RunConfig, task: Task, budget: int) -> int:

@@ -5,10 +5,11 @@ from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.bounds import Bounds, bounds_nle, eig_bounds
+from scorebed.bounds import SATURATED, Bounds, bounds_nle, eig_bounds
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.runs.artifacts import fresh_posterior
+from scorebed.runs.own import is_own
 from scorebed.runs.sections import DensityConfig
 from scorebed.runs.upfront import density_optimiser
 from scorebed.samplers.paper import paper_sampler
@@ -64,3 +65,22 @@ def in_words(record: Mapping[str, Any]) -> str:
             f"the model has no density, so that there is no upper bound.{which}"
         )
     return f"sPCE below and sNMC above, from N simulated experiments and M contrastive parameters.{which}"
+
+
+def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -> str:
+    """One line about a lower bound that says little but log(M+1), and what to do; nothing if it says more."""
+    share, ceiling = values.get("saturated"), values.get("ceiling")
+    if not isinstance(share, int | float) or not isinstance(ceiling, int | float) or not share > SATURATED:
+        return ""
+    return (
+        f"{share:.0%} of the trajectories of {whose} are pressed against the ceiling log(M+1) = {ceiling:.2f} nats: "
+        "the lower bound is loose; raise evaluation.inner" + (f", or: {command}" if command else ".")
+    )
+
+
+def tighter(record: Mapping[str, Any], path: str) -> str:
+    """The command for bounds of a run that no such ceiling holds down; nothing where there are none."""
+    if "interest" in record or record.get("bound") == POSTERIOR:
+        return ""
+    own = f" --task {record['task']}" if is_own(str(record.get("task"))) else ""
+    return f"scorebed evaluate {path}{own} --bound importance"

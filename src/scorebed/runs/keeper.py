@@ -13,7 +13,7 @@ from jaxtyping import Array, Float, Int, PyTree
 from scorebed.baselines.iosmc import DegenerateParticlesError
 from scorebed.runs.checkpoint import Checkpoints
 from scorebed.runs.folder import RunFolder
-from scorebed.train.fit import FitState, NonFiniteError, StepInfo, Stop
+from scorebed.train.fit import FitState, NonFiniteError, Only, StepInfo, Stop
 
 CHECKPOINT_SECONDS = 20.0
 GAIN = 0.01  # nats; a smaller one does not count as progress. Estimates of one stage share their draws, so this is no noise.
@@ -51,6 +51,9 @@ class Keeper:
     `monitor` gives the lower bound of every restart, or nothing at steps where it is not estimated; the parameters with the
     highest one are kept beside the last. With `patience` > 0 the stage ends when no restart has found better ones for that many
     steps by more than `GAIN`.
+
+    Where restarts are to be stopped early, `room` says how many of them may go on from a step: those with the highest bounds so
+    far, `members`. They follow from what a checkpoint holds, so that a stage which is killed beside such a step stops the same.
     """
 
     def __init__(
@@ -62,7 +65,9 @@ class Keeper:
         template: FitState,
         monitor: Monitor = lambda _: [],
         patience: int = 0,
+        room: Callable[[int], int] | None = None,
     ):
+        self.room = room
         self.folder, self.progress = folder, progress
         self.stage, self.monitor, self.patience = stage, monitor, patience
         self.checkpoints = Checkpoints(folder.checkpoint_folder(stage))
@@ -72,6 +77,7 @@ class Keeper:
         self.kept: Kept = found.tree if found else fresh
         self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
         self.done = self.saved = found.step if found else 0
+        self.members = self._going()
         # A stage that had ended early when it was stopped has no steps left.
         self.steps = self.done if self._over() else steps
         folder.truncate_metrics(stage, found.step if found else -1)
@@ -97,18 +103,28 @@ class Keeper:
         """Time spent on the stage, over all interruptions."""
         return self.spent + time.monotonic() - self.begun
 
-    def on_step(self, info: StepInfo) -> type[Stop] | None:
+    def on_step(self, info: StepInfo) -> type[Stop] | Only | None:
         """The hook of `fit`."""
         terms = {name: np.asarray(values).mean(axis=0).tolist() for name, values in info.terms.items()}
         lower = self.monitor(info)
         self.kept, self.done = _better(self.kept, info.state, lower), info.step
+        self.members = self._going()
         found = {"lower": lower} if lower else {}
         record = {"stage": self.stage, "step": info.step, "seconds": self.seconds, **terms, **found}
         self.folder.append_metrics(record)
         self.progress.update(info.step, _note(terms, found))
         if time.monotonic() - self.saved_at > CHECKPOINT_SECONDS or info.step >= self.steps:
             self._save()
-        return Stop if self._over() else None
+        if self._over():
+            return Stop
+        return Only(self.members) if self.room else None
+
+    def _going(self) -> tuple[int, ...]:
+        """Who goes on: of those that have come this far, the best for which there is room."""
+        steps, lower = np.atleast_1d(self.kept.state.step), np.atleast_1d(self.kept.lower)
+        here = np.flatnonzero(steps == steps.max()).tolist()
+        best = sorted(here, key=lambda number: -lower[number])
+        return tuple(sorted(best[: self.room(self.done)] if self.room else here))
 
     def _over(self) -> bool:
         return 0 < self.patience <= self.done - int(self.kept.progress)
@@ -128,7 +144,8 @@ def _better(kept: Kept, state: FitState, lower: list[float]) -> Kept:
     def choose(a: Array, b: Array) -> Array:
         return jnp.where(wins.reshape(*wins.shape, *[1] * (a.ndim - wins.ndim)), a, b)
 
-    best, highest = jax.tree.map(choose, state.average, kept.best), jnp.maximum(new, kept.lower)
+    # Who was stopped has no new estimate: it is NaN.
+    best, highest = jax.tree.map(choose, state.average, kept.best), jnp.fmax(new, kept.lower)
     if not (highest > kept.mark + GAIN).any():
         return Kept(state, best, highest, kept.progress, kept.mark)
     return Kept(state, best, highest, jnp.max(state.step), highest)
@@ -136,8 +153,8 @@ def _better(kept: Kept, state: FitState, lower: list[float]) -> Kept:
 
 def _note(terms: dict[str, Any], found: dict[str, Any]) -> str:
     if "lower" in found:
-        return f"{max(found['lower']):.2f} nats"
-    return ", ".join(f"{name} {np.mean(value):.3g}" for name, value in terms.items())
+        return f"{np.nanmax(found['lower']):.2f} nats" if np.isfinite(found["lower"]).any() else "no finite bound"
+    return ", ".join(f"{name} {np.nanmean(value):.3g}" for name, value in terms.items())
 
 
 def block_size(steps: int, every: int = 0) -> int:

@@ -52,6 +52,10 @@ def require_fit(config: RunConfig, task: Task) -> None:
     require_method(config.method, task)
     check_interest(task, key=jr.key(0))
     kind, name = config.score.kind, type(task).__name__
+    alone = "iosmc trains one policy at a time" if config.method == "iosmc" else f"{name} has no density to judge by"
+    require(config.policy_training.halvings == 0 or (config.method != "iosmc" and task.has_density),
+            "policy_training.halvings", got=f"{config.policy_training.halvings}, but {alone}", expected="0",
+            fix="leave it out.")  # fmt: skip
     if config.method not in BY_SCORE:
         return
     require(kind != "laplace" or told_first(task) is None, "score.kind", got=f"laplace, for {name}, which needs two scores",

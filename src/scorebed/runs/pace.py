@@ -20,6 +20,7 @@ from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Progress
 from scorebed.runs.methods import UNTRAINED, UPFRONT
 from scorebed.runs.own import OwnTask
+from scorebed.runs.rungs import stretched
 from scorebed.runs.training import Execution
 
 UPFRONT_SHARE = 0.6
@@ -51,6 +52,7 @@ def within_minutes(config: RunConfig, minutes: float, task: OwnTask | None = Non
     stages = [stage for stage, count in groups(config) if count]
     steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
     _require_time(minutes, steps)
+    steps = stretched(training, max(count for _, count in groups(config)), steps)
     found = dataclasses.replace(config, policy_training=dataclasses.replace(training, steps=steps))
     if first is None or learned is None:
         return found
@@ -64,7 +66,8 @@ def within_minutes(config: RunConfig, minutes: float, task: OwnTask | None = Non
 def _timed(config: RunConfig, task: OwnTask | None) -> tuple[Pace | None, Pace]:
     """The pace of stage 1, where there is one to train, and of stage 2."""
     learned = UPFRONT.get(config.method)
-    training = dataclasses.replace(config.policy_training, steps=TIMED, monitor_every=EVERY, patience=0, keep="last")
+    training = dataclasses.replace(config.policy_training, steps=TIMED, monitor_every=EVERY, patience=0, halvings=0,
+                                   keep="last")  # fmt: skip
     evaluation = dataclasses.replace(config.evaluation, select_outer=2, select_inner=1)
     short: dict[str, Any] = {"policy_training": training, "evaluation": evaluation, "budget": 0, "score_run": ""}
     if learned:

@@ -150,6 +150,8 @@ class PolicyConfig:
     """Kind of those estimates, and of those that choose among restarts: draws of the prior, or Gaussians at posterior modes."""
     monitor_inner: Count
     """Draws of those estimates for every trajectory."""
+    halvings: Annotated[int, whole(0, 30)] = 0
+    """Times that the worse half of the restarts, by those estimates, is stopped on the way; 0 for never."""
     patience: Annotated[int, whole(0, LARGEST)] = 0
     """Steps without a better estimate after which training ends; 0 for all steps."""
 

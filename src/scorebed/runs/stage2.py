@@ -3,12 +3,15 @@
 Every way of training gives a batch of what it trains: policies, or pairs of a policy and the score or posterior made for it.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import PRNGKeyArray, PyTree
 
@@ -27,6 +30,7 @@ from scorebed.runs.budget import groups
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.keeper import Keeper, Monitor, Progress, block_size
+from scorebed.runs.rungs import room, rungs
 from scorebed.runs.sections import PolicyConfig
 from scorebed.runs.upfront import density_optimiser, residual_weights
 from scorebed.samplers.base import DesignSampler
@@ -41,6 +45,7 @@ from scorebed.train.policy import (
     fresh_policies,
     group_size,
     member,
+    members,
     policy_gradient,
     policy_optimiser,
 )
@@ -101,10 +106,14 @@ class Stage2:
     ) -> Any:
         """A batch of whatever is trained in stage 2, kept on disk; `policies` takes the policies out of it."""
         template = start_batch(eqx.filter(fresh, eqx.is_inexact_array), optimiser)
-        monitor = self._monitor(config, lambda average: eqx.combine(policies(average), policies(fresh)))
+        ladder = rungs(config, group_size(fresh))
+        halved = len(ladder) > 1
+        ends = [rung.end for rung in ladder]
+        monitor = self._monitor(config, lambda average: eqx.combine(policies(average), policies(fresh)), ends)
         # Without a density no estimate is cheap enough to be made along the way: every step is taken, and the last one kept.
         patience = config.patience if self.task.has_density else 0
-        with Keeper(self.folder, self.progress, stage, config.steps, template, monitor, patience) as keeper:
+        fewer = partial(room, ladder) if halved else None
+        with Keeper(self.folder, self.progress, stage, config.steps, template, monitor, patience, fewer) as keeper:
             last = fit_batch(
                 gradient,
                 fresh,
@@ -114,9 +123,15 @@ class Stage2:
                 block=block_size(config.steps, config.monitor_every),
                 state=keeper.kept.state,
                 on_step=keeper.on_step,
+                members=keeper.members,
                 key=named(self.key, stage, "train"),
             )
-        return eqx.combine(keeper.kept.best, last) if config.keep == "best" and self.task.has_density else last
+        trained = eqx.combine(keeper.kept.best, last) if config.keep == "best" and self.task.has_density else last
+        if not halved:
+            return trained
+        steps = np.asarray(keeper.kept.state.step).tolist()
+        self.folder.write_json_atomic(f"{stage}.json", {"steps": steps, "survivors": list(keeper.members)})
+        return members(trained, keeper.members)
 
     def jointly(self, stage: str, name: str, score: Score, count: int, config: PolicyConfig) -> Pair:
         """`count` policies of one architecture, each trained together with its own copy of the score."""
@@ -180,16 +195,24 @@ class Stage2:
         self.folder.write_json_atomic(f"{stage}.json", {"nle": realised_nle(state)})
         return _batch_of_one(last if config.keep == "last" else eqx.combine(keeper.kept.best, last))
 
-    def _monitor(self, config: PolicyConfig, policies: Callable[[Any], Policy]) -> Monitor:
-        """A small lower bound of every restart at every `monitor_every` steps and at the last."""
+    def _monitor(self, config: PolicyConfig, policies: Callable[[Any], Policy], ends: Sequence[int] = ()) -> Monitor:
+        """A small lower bound of every restart at every `monitor_every` steps, at the `ends` of rungs and at the last step.
+
+        It is NaN for those that were stopped before.
+        """
 
         def monitor(info: StepInfo) -> list[float]:
-            if not self.task.has_density or (info.step % config.monitor_every and info.step < config.steps):
+            due = info.step % config.monitor_every == 0 or info.step in ends or info.step >= config.steps
+            if not self.task.has_density or not due:
                 return []
             batch = policies(info.state.average)
+            reached = np.atleast_1d(info.state.step)
             sizes: dict[str, Any] = {"outer": MONITOR_OUTER, "inner": config.monitor_inner}
             how: dict[str, Any] = sizes | {"kind": config.monitor, "key": named(self.key, "monitor")}
-            return [estimated_gain(self.task, member(batch, i), **how) for i in range(group_size(batch))]
+            return [
+                estimated_gain(self.task, member(batch, i), **how) if reached[i] == info.step else math.nan
+                for i in range(group_size(batch))
+            ]
 
         return monitor
 

@@ -10,7 +10,8 @@ not depend on how often a run was stopped.
 import dataclasses
 import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from scorebed.runs.artifacts import (
     load_policy,
     untrained_policy,
 )
-from scorebed.runs.budget import group_cost, groups, parts, upfront_cost
+from scorebed.runs.budget import group_cost, groups, parts, restarts_cost, upfront_cost
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import about, policy_bounds, policy_bounds_nle
 from scorebed.runs.folder import RunFolder
@@ -40,6 +41,7 @@ from scorebed.runs.keeper import Keeper, Progress, block_size
 from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
 from scorebed.runs.own import OwnTask, is_own, task_of
+from scorebed.runs.rungs import rungs
 from scorebed.runs.sections import PolicyConfig
 from scorebed.runs.stage2 import Stage2, estimated_gain
 from scorebed.runs.upfront import load_upfront, stage_1
@@ -49,7 +51,7 @@ from scorebed.samplers.spaced import spaced_designs
 from scorebed.tasks.base import Task
 from scorebed.train.fit import start
 from scorebed.train.joint import Pair
-from scorebed.train.policy import group_size, member
+from scorebed.train.policy import member
 from scorebed.train.variational import PosteriorAndPolicy
 
 # The static reference: designs themselves are its parameters, of order one, so it takes larger steps than a network.
@@ -123,13 +125,14 @@ class Execution:
         if path.exists():
             chosen = load_policy(path, config.policy, self.task)
         else:
-            trained = [
-                self.stage_2.train(stage, config.policy, upfront, count, config.policy_training)
-                for upfront, (stage, count) in zip(learned, stages, strict=True)
-                if count
-            ]
-            candidates = [member(group, i) for group in trained for i in range(group_size(group))]
-            chosen = self.keep(repeat, candidates[0] if len(candidates) == 1 else self._best(repeat, candidates))
+            candidates: dict[int, Any] = {}
+            first = 0
+            for upfront, (stage, count) in zip(learned, stages, strict=True):
+                if count:
+                    group = self.stage_2.train(stage, config.policy, upfront, count, config.policy_training)
+                    candidates |= {first + n: member(group, i) for i, n in enumerate(self._survivors(stage, count))}
+                first += count
+            chosen = self.keep(repeat, self._best(repeat, candidates))
         for stage, count in stages:
             self.ledger.settle(stage, self._spent(stage, count))
         return chosen
@@ -138,7 +141,34 @@ class Execution:
         """NLE of a stage that is over: training may have ended before its last step, and IO-SMC² has counted its own."""
         if self.config.method == "iosmc":
             return int(self.folder.read_json(f"{stage}.json")["nle"])  # type: ignore[call-overload,index,arg-type]
-        return group_cost(self.config, self.task, stage, count, self._last_steps().get(stage, 0))
+        return restarts_cost(self.config, self.task, stage, self._steps(stage, count))
+
+    def _steps(self, stage: str, count: int) -> list[int]:
+        """The steps that each restart of a stage has taken."""
+        halved = self._halved(stage, count)
+        return halved["steps"] if halved else [self._last_steps().get(stage, 0)] * count
+
+    def _survivors(self, stage: str, count: int) -> list[int]:
+        """The numbers of those that were not stopped early."""
+        halved = self._halved(stage, count)
+        return halved["survivors"] if halved else list(range(count))
+
+    def _halved(self, stage: str, count: int) -> dict[str, list[int]]:
+        """What a stage has written of its restarts; nothing where all were trained to the end."""
+        if len(rungs(self.config.policy_training, count)) == 1:
+            return {}
+        return self.folder.read_json(f"{stage}.json")  # type: ignore[return-value]
+
+    def _stopped(self) -> dict[str, Any]:
+        """How many restarts were stopped at which step, where any were to be."""
+        if not self.config.policy_training.halvings or self.config.method in UNTRAINED:
+            return {}
+        found = {}
+        for stage, count in groups(self.config):
+            going = self._survivors(stage, count)
+            early = Counter(n for i, n in enumerate(self._steps(stage, count)) if i not in going)
+            found[stage] = {str(step): early[step] for step in sorted(early)}
+        return {"restarts_stopped": found}
 
     def keep(self, repeat: int, best: Any) -> Policy:
         """Save the chosen policy, and the score or posterior that was made for it alone."""
@@ -154,16 +184,21 @@ class Execution:
         save_leaves(self.folder.path / f"policy-{repeat}.safetensors", eqx.filter(chosen, eqx.is_array), marks)
         return chosen
 
-    def _best(self, repeat: int, candidates: list[Any]) -> Any:
-        self.progress.begin(f"choose-{repeat}", len(candidates), 0)
-        lower = []
-        for i, candidate in enumerate(candidates):
-            policy = candidate if isinstance(candidate, Policy) else candidate.policy
-            lower.append(self._gain(f"choose-{repeat}-{i}", policy))
-            self.progress.update(i + 1, f"best {max(lower):.2f} nats")
-        best = int(np.argmax(lower))
+    def _best(self, repeat: int, candidates: Mapping[int, Any]) -> Any:
+        """Of the restarts that are left, by their numbers among all of the repeat."""
+        count, best = self.config.policies, min(candidates)
+        if count == 1:
+            return candidates[best]
+        lower = [math.nan] * count
+        if len(candidates) > 1:
+            self.progress.begin(f"choose-{repeat}", len(candidates), 0)
+            for done, (number, candidate) in enumerate(candidates.items(), 1):
+                policy = candidate if isinstance(candidate, Policy) else candidate.policy
+                lower[number] = self._gain(f"choose-{repeat}", policy)
+                best = max(candidates, key=lambda number: np.nan_to_num(lower[number], nan=-np.inf))
+                self.progress.update(done, f"best {lower[best]:.2f} nats")
+            self.progress.end(f"policy {best + 1} of {count} is the best, {lower[best]:.2f} nats")
         self.folder.write_json_atomic(f"choice-{repeat}.json", {"lower": lower, "best": best})
-        self.progress.end(f"policy {best + 1} of {len(lower)} is the best, {max(lower):.2f} nats")
         return candidates[best]
 
     def bounds(self, stage: str, policy: Policy) -> dict[str, Any]:
@@ -237,6 +272,7 @@ class Execution:
             **self._mlmc(),
             "nle_stages": self.ledger.totals,
             "nle_evaluation": self.evaluation.spent,
+            **self._stopped(),
             "seconds": seconds | {"total": round(sum(seconds.values()), 1)},
             "references": references,
         }
@@ -245,8 +281,8 @@ class Execution:
         """Beside what MLMC has spent: what the same steps cost on average, and what the paper's padded code evaluates."""
         if self.config.method != "mlmc":
             return {}
-        training, steps = self.config.policy_training, self._last_steps()
-        batches = sum(count * steps.get(stage, 0) for stage, count in groups(self.config))
+        training = self.config.policy_training
+        batches = sum(sum(self._steps(stage, count)) for stage, count in groups(self.config))
         sizes: dict[str, Any] = {"base": training.base, "cap": training.levels, "tau": training.tau}
         expected = expected_nle(self.task, batch=training.batch, **sizes)
         return {
@@ -262,7 +298,7 @@ class Execution:
         return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
 
     def _gain(self, stage: str, policy: Policy) -> float:
-        """What to choose a policy by, on draws of its own."""
+        """What to choose a policy by, on draws of its own, the same for all: their differences are far surer than they are."""
         sizes, training, key = self.config.evaluation, self.config.policy_training, named(self.key, stage)
         if training.monitor == "importance":
             how: dict[str, Any] = {"outer": sizes.select_outer, "inner": training.monitor_inner, "key": key}
@@ -295,6 +331,7 @@ def _static(config: PolicyConfig) -> PolicyConfig:
         learning_rate=STATIC_RATE,
         schedule="cosine",
         limit=0.0,
+        halvings=0,
     )
 
 

@@ -25,7 +25,7 @@ from scorebed.nets.mlp import MLP
 from scorebed.rollout import states_before, step_log_likelihoods
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import Standardiser
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.tasks.base import IID, Markov, Task, frozen
 
 # β starts at sigmoid(−COLD): with β near one at the start a single point would take all the weight, and nothing would be learned.
 COLD = 4.0
@@ -133,8 +133,7 @@ class LikelihoodParticles(Score):
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         points, log_weight, beta = self.posterior(ys, xis)
-        # The arrays of a task are the model's, not the network's: training leaves them alone.
-        task = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, self.task)
+        task = frozen(self.task)
         thetas = jax.vmap(task.prior.from_latent)(points)
         steps, pull_back = jax.vjp(lambda ys, xis: step_log_likelihoods(task, thetas, ys, xis), ys, xis)
         weight = jax.nn.softmax(log_weight + beta * steps.sum(0))

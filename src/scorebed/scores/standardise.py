@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scorebed.errors import require
 from scorebed.keys import named
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
@@ -35,6 +36,14 @@ class Standardiser(eqx.Module):
     def xi(self, xis: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
         """Designs of order one."""
         return (xis - jax.lax.stop_gradient(self.mean_xi)) / jax.lax.stop_gradient(self.scale_xi)
+
+    def require_for(self, task: Task, owner: str) -> None:
+        """Refuse one that was made for another task, by its sizes."""
+        sizes = self.scale_y.size, self.scale_xi.size
+        require(sizes == (task.outcome_dim, task.designs.dim), f"the standardiser of {owner}",
+                got=f"{sizes[0]} outcome and {sizes[1]} design coordinates",
+                expected=f"{task.outcome_dim} and {task.designs.dim}, as the task has",
+                fix="make it with standardiser(task, sampler, key=…).")  # fmt: skip
 
 
 def with_parameters(standardise: Standardiser, thetas: Float[Array, "pilot g"]) -> Standardiser:

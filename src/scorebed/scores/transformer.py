@@ -165,11 +165,7 @@ class TransformerScore(Score):
         hidden: Sequence[int] = (192, 128),
         key: PRNGKeyArray,
     ):
-        sizes = standardise.scale_y.size, standardise.scale_xi.size
-        require(sizes == (task.outcome_dim, task.designs.dim), "the standardiser of a score",
-                got=f"{sizes[0]} outcome and {sizes[1]} design coordinates",
-                expected=f"{task.outcome_dim} and {task.designs.dim}, as the task has",
-                fix="make it with standardiser(task, sampler, key=…).")  # fmt: skip
+        standardise.require_for(task, "a score")
         key_backbone, key_y, key_xi = jr.split(key, 3)
         self.standardise = standardise
         self.backbone = TransformerBackbone(task, width=width, blocks=blocks, heads=heads, features=features,

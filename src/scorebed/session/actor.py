@@ -1,6 +1,7 @@
 """The policy at the bench: the next design from what was measured, by `init`, `design` and `update` as in `rollout`."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ from jaxtyping import Array, Float
 from scorebed.errors import ScorebedError
 from scorebed.keys import named
 from scorebed.policies.base import Memory, Policy
-from scorebed.session.data import Chain, Pair, array, pairs_of
+from scorebed.session.data import Chain, Pair, pairs_of
 from scorebed.session.state import State, Vector
 from scorebed.session.table import lacks_designs
 
@@ -25,7 +26,8 @@ class Actor:
 
     def __init__(self, policy: Policy, *, horizon: int, seed: int):
         self.policy, self.horizon, self.seed = policy, horizon, seed
-        self._noise: dict[int, Float[Array, "T n"]] = {}
+        # Everything that goes into a program is NumPy's: every operation of JAX outside of one costs as much as the program.
+        self._noise: dict[int, Any] = {}
         self._memories: Chain[Memory] = Chain(lambda: _init(self.policy), self._remember)
 
     def design(self, known: State) -> Vector:
@@ -49,8 +51,9 @@ class Actor:
         """Compile what `design` will need; gives the first design."""
         memory = _init(self.policy)
         xi = _design(self.policy, memory, self._row(0))
-        _update(self.policy, memory, xi, jnp.zeros(outcome_dim, xi.dtype))
-        return tuple(map(float, np.asarray(xi, np.float64)))
+        first = tuple(map(float, np.asarray(xi, np.float64)))
+        _update(self.policy, memory, _numbers(first), _numbers((0.0,) * outcome_dim))
+        return first
 
     def _require_design(self, known: State) -> None:
         if lacks_designs(self.policy, len(known.measured) + 1):
@@ -59,18 +62,21 @@ class Actor:
                 "expected one more. Fix: refine now, which finds designs for the steps that are left."
             )
 
-    def _row(self, index: int) -> Float[Array, " n"]:
+    def _row(self, index: int) -> Any:
         block, row = divmod(index, self.horizon)
         if block not in self._noise:
             key = named(jr.key(self.seed), "noise", "policy")
-            self._noise[block] = self.policy.sample_noise(
-                self.horizon, key=named(key, "block", block) if block else key
-            )
+            drawn = self.policy.sample_noise(self.horizon, key=named(key, "block", block) if block else key)
+            self._noise[block] = np.asarray(drawn)
         return self._noise[block][row]
 
     def _remember(self, memory: Memory, pairs: Sequence[Pair]) -> Memory:
         used, y = pairs[-1]
-        return _update(self.policy, memory, array(used), array(y))
+        return _update(self.policy, memory, _numbers(used), _numbers(y))
+
+
+def _numbers(values: Vector) -> Any:
+    return np.asarray(values, jnp.result_type(float))
 
 
 @eqx.filter_jit

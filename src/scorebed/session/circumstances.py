@@ -25,7 +25,7 @@ from scorebed.policies.random import Predetermined
 from scorebed.policies.static import Static
 from scorebed.session.state import REFINED, Limits, Proposal, Refinement, Remaining, State
 from scorebed.tasks.base import Task
-from scorebed.tasks.interest import refuse_nuisance
+from scorebed.tasks.interest import has_nuisance, of_interest, refuse_nuisance
 from scorebed.tasks.spaces import Quantity
 
 
@@ -90,6 +90,21 @@ def expectation(record: Mapping[str, Any], known: State, trained: int) -> Expect
     if lower is None or upper is None or _departures(known, trained):
         return None
     return Expectation(lower, upper)
+
+
+def scope_sentence(task: Task, record: Mapping[str, Any], known: State) -> str | None:
+    """What the information of an experiment is about, where the run's bounds are about something else."""
+    if not has_nuisance(task):
+        return None
+    names = [task.prior.quantities[i].name for i in of_interest(task)]
+    told = ", ".join(names[:-1]) + (" and " if names[1:] else "") + names[-1]
+    expected = None if known.refinement is not None else expectation(record, known, task.horizon)
+    if expected is None:
+        return f"The information is about all parameters; the policy was trained to learn {told} alone."
+    return (
+        f"The information is about all parameters; the {expected.lower:.3g} to {expected.upper:.3g} nats that the run expects by "
+        f"the end are about {told} alone."
+    )
 
 
 def sentences(
@@ -183,8 +198,13 @@ def require_plannable(policy: Policy, horizon: int, trained: int) -> None:
 
 
 def require_refinable(task: Task, policy: Policy) -> None:
-    """Refuse what has no parameters to train, and what is not about all parameters of the model."""
-    refuse_nuisance(task, "refining a policy", "go on with the policy as it was trained.")
+    """Refuse what has no parameters to train, what is not about all parameters of the model, and what has no posterior."""
+    onwards = "go on with the policy as it was trained."
+    refuse_nuisance(task, "refining a policy", onwards)
+    if not task.has_density:
+        raise InvalidValueError(
+            "refining a policy", got="a model without a density", expected="a posterior to refine it on", fix=onwards
+        )
     if isinstance(policy, Predetermined | Myopic):
         raise InvalidValueError(
             "refining a policy",

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from scorebed.session.state import Record, Vector
-from scorebed.tasks.base import State, Task
+from scorebed.tasks.base import Task
 
 Pair: TypeAlias = tuple[Vector, Vector]
 Link = TypeVar("Link")
@@ -65,13 +64,3 @@ def padded(pairs: Sequence[Pair], task: Task) -> tuple[Array, Array]:
     rows = -len(pairs) % task.horizon if pairs else task.horizon
     fill = [((0.0,) * task.designs.dim, (0.0,) * task.outcome_dim)] * rows
     return stacked([*pairs, *fill], task)
-
-
-def state_after(task: Task, theta: Float[Array, " k"], ys: Float[Array, "t dy"], xis: Float[Array, "t dx"]) -> State:
-    """The state of a task after a history."""
-
-    def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
-        xi, y = data
-        return task.advance(theta, state, xi, y), None
-
-    return jax.lax.scan(step, task.initial(theta), (xis, ys))[0]

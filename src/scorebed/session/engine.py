@@ -7,17 +7,17 @@ from where an undo or a correction changed them. A trial that failed uses up its
 Circumstances may change: `limit`, `plan` and `refine` are events too, and can be undone. Nothing here prints.
 """
 
-import contextlib
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax.random as jr
 
-from scorebed.errors import ConflictError, ScorebedError
+from scorebed.errors import ConflictError
 from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.runs.durable import explained, replace_file
+from scorebed.runs.durable import explained
 from scorebed.runs.load import Run, load
 from scorebed.session import export
 from scorebed.session import state as states
@@ -28,19 +28,21 @@ from scorebed.session.circumstances import (
     expectation,
     require_plannable,
     require_refinable,
+    scope_sentence,
     sentences,
 )
 from scorebed.session.entry import check_design, check_limits, check_outcome, check_plan, check_seconds
 from scorebed.session.foresight import Foresight, typical_outcomes
 from scorebed.session.ledger import LONGEST_NOTE as LONGEST_NOTE
-from scorebed.session.ledger import Ledger, moved
+from scorebed.session.ledger import Choice, Ledger, moved
 from scorebed.session.opening import (
     Opening,
+    Wishes,
     begin,
     check_wishes,
+    find,
     first_events,
     new_values,
-    newest_open,
     require_circumstances,
     require_same,
     require_seed,
@@ -50,11 +52,13 @@ from scorebed.session.posterior import PARTICLES, QUANTILES, Beliefs, Marginal, 
 from scorebed.session.refine import Outcome, estimate_remaining, refine_policy
 from scorebed.session.refined_policy import decode_policy, encode_policy
 from scorebed.session.remainder import Remainder, remainder_of, require_designs
-from scorebed.session.state import Event, Proposal, Record, Remaining, State, Vector, after, limits_data
+from scorebed.session.room import freed, nearest, require_room
+from scorebed.session.state import Event, Remaining, State, Vector, after, limits_data
 from scorebed.session.store import Experiment, Store
 from scorebed.session.submission import require_open
 from scorebed.session.summary import summarise
 from scorebed.session.trust import Familiarity
+from scorebed.tasks.interest import has_nuisance
 
 LEAST_RATE = 1e-3  # of refining: presets that train for hours are slower than can be seen within seconds
 
@@ -95,18 +99,8 @@ class Session(Ledger):
         and `limits` (low, high) are for a new experiment: random, as trained and none if left out; `plan` and `limit` change
         the latter two in the middle.
         """
-        loaded = run if isinstance(run, Run) else load(run)
-        check_wishes(experiment, seed)
-        first = first_events(loaded, steps, limits)
-        with Opening(loaded, db) as opening:
-            store = opening.store
-            with store.writing():
-                found = store.find(experiment) if experiment is not None else newest_open(store, loaded)
-                begun = found or begin(store, new_values(loaded, store, experiment, seed), first)
-            require_seed(begun, seed)
-            if found is not None:
-                require_circumstances(loaded, found.name, state_of(store, found), steps, limits)
-            return cls(loaded, opening, begun, particles=particles)
+        asked = Wishes(experiment, seed, steps, limits)
+        return cls._found_or_begun(run, db, asked, lambda store, run: find(store, run, experiment), particles)
 
     @classmethod
     def create(
@@ -121,12 +115,30 @@ class Session(Ledger):
         particles: int = PARTICLES,
     ) -> "Session":
         """A new experiment; `ConflictError` if there is one of that name. Everything else as in `open`."""
+        asked = Wishes(experiment, seed, steps, limits)
+        return cls._found_or_begun(run, db, asked, lambda *_: None, particles)
+
+    @classmethod
+    def _found_or_begun(
+        cls,
+        run: Run | Path | str,
+        db: Store | Path | str | None,
+        asked: Wishes,
+        look: Callable[[Store, Run], Experiment | None],
+        particles: int,
+    ) -> "Session":
+        """What `look` finds, under the circumstances that are asked for, or a new experiment under them."""
         loaded = run if isinstance(run, Run) else load(run)
-        check_wishes(experiment, seed)
-        first = first_events(loaded, steps, limits)
+        check_wishes(asked.name, asked.seed)
+        first = first_events(loaded, asked)
         with Opening(loaded, db) as opening:
-            with opening.store.writing():
-                begun = begin(opening.store, new_values(loaded, opening.store, experiment, seed), first)
+            store = opening.store
+            with store.writing():
+                found = look(store, loaded)
+                begun = found or begin(store, new_values(loaded, store, asked), first)
+            if found is not None:
+                require_seed(found, asked.seed)
+                require_circumstances(loaded, found.name, state_of(store, found), asked)
             return cls(loaded, opening, begun, particles=particles)
 
     @classmethod
@@ -178,9 +190,11 @@ class Session(Ledger):
         """Tighter limits for the designs of this experiment from now on; without numbers those before are lifted.
 
         One number per design coordinate, None where there is no limit. What the policy wants outside is moved to the nearest
-        allowed design, and the proposal says so. A measurement elsewhere is stored all the same.
+        allowed design, and the proposal says so. A measurement elsewhere is stored all the same. Where the task ties designs
+        together both hold, and limits that leave no room for the steps to come are refused.
         """
         limits = check_limits(self.task, low, high)
+        require_room(self.task, self.state, limits)
         return self._change(states.LIMITED, limits_data(limits), same=lambda known: known.limits == limits)
 
     def plan(self, steps: Any) -> State:
@@ -238,8 +252,12 @@ class Session(Ledger):
     @property
     def expected(self) -> Expectation | None:
         """The information to expect by the end: the bounds of the run's record, or those found when the policy was refined;
-        None where there are none, or none that apply under the circumstances."""
-        return expectation(self.run.record, self.state, self.task.horizon)
+        None where there are none, or none that apply under the circumstances, or to all parameters (`scope`)."""
+        return None if has_nuisance(self.task) else expectation(self.run.record, self.state, self.task.horizon)
+
+    def scope(self) -> str | None:
+        """A sentence where the information is about more than the run's bounds are: in a task with nuisance parameters."""
+        return scope_sentence(self.task, self.run.record, self.state)
 
     def forecast(self) -> Remaining:
         """What the remaining steps are expected to add, in nats, with the policy and the circumstances as they are.
@@ -291,7 +309,7 @@ class Session(Ledger):
             event = Event(known.sequence + 1, states.OBSERVED, known.step, "", {"used": used, "y": outcome})
             then = after(known, event)
             require_open(self.name, then)
-            return then.allowed(self._wanted(then))
+            return self._chosen(then).design
 
     def outlook(self) -> tuple[Foresight, ...]:
         """Which design would follow which outcome: a few outcomes from low to high, at `QUANTILES` of what to expect."""
@@ -304,33 +322,28 @@ class Session(Ledger):
         with self._turn:
             design = self._actor(self._refreshed()).warm(self.task.outcome_dim)
         self._familiar.warm()
-        zeros = (0.0,) * self.task.outcome_dim
-        first = Record(1, Proposal(0, 1, design, ""), design, zeros, "", 0)
-        scratch = Beliefs(self.task, seed=0, particles=self.beliefs.particles)
-        with contextlib.suppress(ScorebedError):  # of outcomes that are all zero, which may be impossible
-            scratch.posterior([first])
-            scratch.surprise([], design, zeros)
-            scratch.predict([], design)
+        self.beliefs.warm(design)
 
     # ---- out of it
 
     def export_csv(self, path: Path | str | None = None) -> str:
         """The steps as a table: proposed and used designs, outcomes, times, notes. Also written to `path`, at once."""
-        return _written(export.to_csv(self.task, self.state), path)
+        return export.written(export.to_csv(self.task, self.state), path)
 
     def export_json(self, path: Path | str | None = None) -> str:
         """The whole experiment with all events, for `import_json`. Also written to `path`, at once."""
-        return _written(export.to_json(self.experiment, self.history(), self._store.kept), path)
+        return export.written(export.to_json(self.experiment, self.history(), self._store.kept), path)
 
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands and what it says, in plain values for JSON."""
-        told = self.circumstances(), self.warnings()
+        told = self.circumstances(), self.warnings(), self.scope()
         return summarise(self.experiment, self.path, self.state, self.beliefs, self.expected, *told)
 
     # ---- inside
 
-    def _wanted(self, known: State) -> Vector:
-        return self._actor(known).design(known)
+    def _chosen(self, known: State) -> Choice:
+        wanted = self._actor(known).design(known)
+        return Choice(nearest(self.task, known, wanted), wanted)
 
     def _actor(self, known: State) -> Actor:
         """The policy of now; those before are kept, for an undo."""
@@ -352,7 +365,7 @@ class Session(Ledger):
 
     def _store_refined(self, known: State, outcome: Outcome, before: Remaining | None, spent: float) -> None:
         """The policy and its event, at once."""
-        data = encode_policy(outcome.policy, self.experiment.fingerprint)
+        data = encode_policy(freed(outcome.policy), self.experiment.fingerprint)
         information = self.beliefs.posterior(known.records).information
         with self._turn:
             with self._store.writing():
@@ -380,9 +393,3 @@ class Session(Ledger):
 
 def _decoded(run: Run, data: bytes, horizon: int) -> Policy:
     return decode_policy(data, run.policy, horizon=horizon, trained=run.task.horizon, where="the refined policy")
-
-
-def _written(text: str, path: Path | str | None) -> str:
-    if path is not None:
-        replace_file(Path(path), text.encode())
-    return text

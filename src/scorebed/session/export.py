@@ -13,10 +13,12 @@ import hashlib
 import io
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, Never
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
 from scorebed.runs import strict_json
+from scorebed.runs.durable import replace_file
 from scorebed.session.entry import check_design, check_limits, check_outcome, check_plan, check_text
 from scorebed.session.state import (
     CORRECTED,
@@ -40,6 +42,13 @@ FORMAT, VERSION = "scorebed-experiment", 2  # 1 knew no changed circumstances an
 LARGEST = 2**31
 OPTIONAL = {"wanted"}  # of a proposal: only where it is not what is proposed
 _HEX = re.compile("[0-9a-f]{16,64}")
+
+
+def written(text: str, path: Path | str | None) -> str:
+    """A text, also written to a file at once if one is named."""
+    if path is not None:
+        replace_file(Path(path), text.encode())
+    return text
 
 
 def to_csv(task: Task, state: State) -> str:

@@ -9,9 +9,9 @@ import abc
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-from scorebed.errors import ConflictError, InvalidValueError
+from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.session import state as states
 from scorebed.session.entry import check_design, check_outcome, check_text
 from scorebed.session.state import Change, Event, Proposal, Record, State, Vector, after
@@ -20,6 +20,24 @@ from scorebed.session.submission import Submission, repeated, require_open, requ
 from scorebed.tasks.base import IID, Task
 
 LONGEST_TOKEN, LONGEST_NOTE = 200, 2000
+
+
+class Choice(NamedTuple):
+    """A design to propose, and what the policy asked for, which limits may not allow."""
+
+    design: Vector
+    wanted: Vector
+
+    def plain(self) -> dict[str, Any]:
+        """For an event."""
+        return {"design": self.design} if self.design == self.wanted else self._asdict()
+
+
+class _Ahead(NamedTuple):
+    """What is to be proposed after one more outcome, and the state before it."""
+
+    known: State
+    choice: Choice
 
 
 class Ledger(abc.ABC):
@@ -33,8 +51,8 @@ class Ledger(abc.ABC):
         self._shown: Proposal | None = None
 
     @abc.abstractmethod
-    def _wanted(self, known: State) -> Vector:
-        """The design that the policy asks for next, whatever the limits."""
+    def _chosen(self, known: State) -> Choice:
+        """The next design, within the limits."""
 
     @property
     def name(self) -> str:
@@ -66,7 +84,7 @@ class Ledger(abc.ABC):
                 known = self._refreshed()
                 require_open(self.name, known)
                 if known.proposal is None:
-                    self._store_proposal(known, self._wanted(known))
+                    self._store_proposal(known, self._chosen(known))
                 else:
                     self._shown = known.proposal
                     return known.proposal
@@ -82,34 +100,20 @@ class Ledger(abc.ABC):
         for retries. Without any of them the proposal that this session has returned last is meant; clients that share a
         session should say which. The design used may lie outside of the experiment's limits: it is what happened.
         """
-        outcome = check_outcome(self.task, y)
-        used = None if xi is None else check_design(self.task, xi)
-        if token is not None:
-            check_text("the token of a submission", token, longest=LONGEST_TOKEN)
         with self._turn:
-            if step is None and proposal is None and self._shown is not None:
-                proposal = self._shown.id
-            sent = Submission(outcome, used, step, proposal, token)
-            while True:
-                with self._store.writing():
-                    known = self._refreshed()
-                    same = repeated(known, sent)
-                    if same is not None:
-                        return same
-                    require_open(self.name, known)
-                    if known.proposal is not None:
-                        data = {"used": used or known.proposal.design, "y": outcome}
-                        after_ = self._append(known, states.OBSERVED, known.step, data, token=token)
-                        break
-                if used is None:
-                    raise ConflictError(
-                        f"the outcome of step {known.step}",
-                        got="one before its design was proposed",
-                        expected="propose() first, or the design that was used",
-                        fix="propose, measure there, and then enter the outcome.",
-                    )
-                self._store_proposal(known, self._wanted(known))
-            return self._settle(after_).records[-1]
+            return self._enter(self._submission(y, xi, step, proposal, token), None)
+
+    def exchange(
+        self, y: Any, xi: Any = None, *, step: int | None = None, proposal: int | None = None, token: str | None = None
+    ) -> Record:
+        """`observe`, and the proposal that follows stored with it: one write to the disk in place of two.
+
+        The design is worked out before anything is stored, for the state that the outcome leads to, and nobody else's write
+        waits for it. Where none can be had, or somebody has entered something meanwhile, the outcome is stored alone.
+        """
+        with self._turn:
+            sent = self._submission(y, xi, step, proposal, token)
+            return self._enter(sent, self._ahead(sent))
 
     def skip(self, *, step: int | None = None) -> Record:
         """Give up the next step, because the trial failed. Only where steps are independent. `step` as in `observe`."""
@@ -244,16 +248,65 @@ class Ledger(abc.ABC):
             self._shown = None
         return state
 
-    def _store_proposal(self, known: State, wanted: Vector) -> None:
+    def _submission(
+        self, y: Any, xi: Any, step: int | None, proposal: int | None, token: str | None
+    ) -> Submission:  # fmt: skip
+        outcome = check_outcome(self.task, y)
+        used = None if xi is None else check_design(self.task, xi)
+        if token is not None:
+            check_text("the token of a submission", token, longest=LONGEST_TOKEN)
+        if step is None and proposal is None and self._shown is not None:
+            proposal = self._shown.id
+        return Submission(outcome, used, step, proposal, token)
+
+    def _enter(self, sent: Submission, ahead: _Ahead | None) -> Record:
+        """Store an outcome, unless it is there already, and the next proposal if it is known and still right."""
+        while True:
+            with self._store.writing():
+                known = self._refreshed()
+                same = repeated(known, sent)
+                if same is not None:
+                    return same
+                require_open(self.name, known)
+                if known.proposal is not None:
+                    data = _observed(sent, known.proposal)
+                    after_ = self._append(known, states.OBSERVED, known.step, data, token=sent.token)
+                    if ahead is not None and not moved(ahead.known, known) and ahead.known.proposal == known.proposal:
+                        after_ = self._append(after_, states.PROPOSED, after_.step, ahead.choice.plain())
+                    break
+            if sent.used is None:
+                raise ConflictError(
+                    f"the outcome of step {known.step}",
+                    got="one before its design was proposed",
+                    expected="propose() first, or the design that was used",
+                    fix="propose, measure there, and then enter the outcome.",
+                )
+            self._store_proposal(known, self._chosen(known))
+        return self._settle(after_).records[-1]
+
+    def _ahead(self, sent: Submission) -> _Ahead | None:
+        """What the policy asks for once `sent` is stored; None where nothing follows, whose reason others will tell."""
+        known = self._refreshed()
+        try:
+            if known.proposal is None or known.step == known.horizon or repeated(known, sent) is not None:
+                return None
+            event = Event(known.sequence + 1, states.OBSERVED, known.step, "", _observed(sent, known.proposal))
+            return _Ahead(known, self._chosen(after(known, event)))
+        except ScorebedError:
+            return None
+
+    def _store_proposal(self, known: State, choice: Choice) -> None:
         """Unless something happened while the design was computed: then it is for the caller to look again."""
         with self._store.writing():
             current = self._refreshed()
             if moved(known, current) or current.proposal is not None or current.finished:
                 return
-            design = current.allowed(wanted)
-            data = {"design": design} if design == wanted else {"design": design, "wanted": wanted}
-            after_ = self._append(current, states.PROPOSED, current.step, data)
+            after_ = self._append(current, states.PROPOSED, current.step, choice.plain())
         self._state = after_
+
+
+def _observed(sent: Submission, proposal: Proposal) -> dict[str, Any]:
+    return {"used": sent.used or proposal.design, "y": sent.y}
 
 
 def moved(before: State, now: State) -> bool:

@@ -4,7 +4,7 @@ import hashlib
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from scorebed.errors import ConflictError, InvalidValueError
 from scorebed.runs.artifacts import fingerprint
@@ -13,12 +13,22 @@ from scorebed.runs.load import Run
 from scorebed.runs.methods import UNTRAINED
 from scorebed.session.circumstances import require_plannable
 from scorebed.session.entry import check_limits, check_plan, check_text
+from scorebed.session.room import require_room
 from scorebed.session.state import LIMITED, PLANNED, State, after, limits_data
 from scorebed.session.store import Experiment, Store
 
 FILE = "live.sqlite"  # the file of experiments in a run's folder, unless another is named
 LONGEST_NAME = 80
 SEEDS = 2**31
+
+
+class Wishes(NamedTuple):
+    """What is asked of an experiment; None where anything will do."""
+
+    name: str | None
+    seed: int | None
+    steps: int | None
+    limits: tuple[Any, Any] | None
 
 
 class Opening:
@@ -54,14 +64,15 @@ def policy_sha256(run: Run) -> str:
         return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def first_events(run: Run, steps: int | None, limits: tuple[Any, Any] | None) -> list[tuple[str, dict[str, Any]]]:
+def first_events(run: Run, asked: Wishes) -> list[tuple[str, dict[str, Any]]]:
     """The events with which an experiment begins that is not as trained."""
     found = []
-    if steps is not None and check_plan(steps) != run.task.horizon:
-        require_plannable(run.policy, steps, run.task.horizon)
-        found.append((PLANNED, {"horizon": steps}))
-    allowed = None if limits is None else check_limits(run.task, *limits)
+    if asked.steps is not None and check_plan(asked.steps) != run.task.horizon:
+        require_plannable(run.policy, asked.steps, run.task.horizon)
+        found.append((PLANNED, {"horizon": asked.steps}))
+    allowed = None if asked.limits is None else check_limits(run.task, *asked.limits)
     if allowed is not None:
+        require_room(run.task, State(asked.steps or run.task.horizon), allowed)
         found.append((LIMITED, limits_data(allowed)))
     return found
 
@@ -74,21 +85,23 @@ def begin(store: Store, values: dict[str, Any], events: Sequence[tuple[str, dict
     return begun
 
 
-def new_values(run: Run, store: Store, name: str | None, seed: int | None) -> dict[str, Any]:
+def new_values(run: Run, store: Store, asked: Wishes) -> dict[str, Any]:
     """The row of a new experiment."""
     return {
-        "name": store.free_name() if name is None else name,
+        "name": store.free_name() if asked.name is None else asked.name,
         "run": run.path.resolve().name,
         "task": run.config.task,
         "fingerprint": fingerprint(run.task),
         "policy_sha256": policy_sha256(run),
-        "seed": secrets.randbelow(SEEDS) if seed is None else seed,
+        "seed": secrets.randbelow(SEEDS) if asked.seed is None else asked.seed,
         "horizon": run.task.horizon,
     }
 
 
-def newest_open(store: Store, run: Run) -> Experiment | None:
-    """The newest experiment of this policy that is not finished."""
+def find(store: Store, run: Run, name: str | None) -> Experiment | None:
+    """The experiment of that name; without one, the newest of this policy that is not finished."""
+    if name is not None:
+        return store.find(name)
     mine = (fingerprint(run.task), policy_sha256(run))
     for experiment in reversed(store.experiments()):
         if (experiment.fingerprint, experiment.policy_sha256) == mine and not state_of(store, experiment).finished:
@@ -130,10 +143,10 @@ def require_seed(experiment: Experiment, seed: int | None) -> None:
         )
 
 
-def require_circumstances(run: Run, name: str, known: State, steps: int | None, limits: tuple[Any, Any] | None) -> None:
+def require_circumstances(run: Run, name: str, known: State, asked: Wishes) -> None:
     """Refuse an experiment that is there already under other circumstances than those asked for."""
-    wanted = known.limits if limits is None else check_limits(run.task, *limits)
-    if (steps is not None and known.horizon != steps) or known.limits != wanted:
+    wanted = known.limits if asked.limits is None else check_limits(run.task, *asked.limits)
+    if (asked.steps is not None and known.horizon != asked.steps) or known.limits != wanted:
         raise ConflictError(
             f"the circumstances of experiment '{name}'",
             got="another number of steps or other limits",

@@ -16,6 +16,7 @@ Markov) start anew from the prior at each measurement, and compile anew for each
 When wrong: see `inference/smc.py`. `Posterior.warning` says when the particles themselves show it.
 """
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -30,13 +31,15 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from scorebed.errors import ScorebedError
+from scorebed.errors import NoDensityError, ScorebedError
 from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
-from scorebed.session.data import Chain, Pair, array, padded, pairs_of, stacked, state_after
-from scorebed.session.state import Record, Vector
+from scorebed.session.data import Chain, Pair, array, padded, pairs_of, stacked
+from scorebed.session.state import Proposal, Record, Vector
 from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.tasks.continued import state_after
+from scorebed.tasks.interest import of_interest
 from scorebed.tasks.spaces import Quantity
 
 PARTICLES = 2048
@@ -44,16 +47,23 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 IMPROBABLE = 1e-3  # outcomes with a smaller tail probability are asked back
 # Below these the particles hardly moved, or one level threw most of them away.
 LEAST_ACCEPTANCE, LEAST_SHARE = 0.02, 0.05
+NO_DENSITY = (
+    "No posterior is in view, because the model has no density; designs are proposed and outcomes stored as usual."
+)
 
 
 @dataclasses.dataclass(frozen=True)
 class Marginal:
-    """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at `QUANTILES`."""
+    """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at `QUANTILES`.
+
+    `nuisance` if it is a parameter that the experiment is not about.
+    """
 
     quantity: Quantity
     mean: float
     sd: float
     quantiles: Vector
+    nuisance: bool = False
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -61,7 +71,8 @@ class Posterior:
     """p(θ | h_t) after `measured` outcomes: N particles of equal weight, and how well they were made.
 
     `ess` is the smallest effective sample size of the last update's levels, `acceptance` the share of its moves that were
-    accepted (both as for a perfect sample before the first measurement). `information` is in nats.
+    accepted (both as for a perfect sample before the first measurement). `information` is in nats, and about all parameters;
+    `interest` are the columns of `theta` that the experiment is about, all of them if None.
     """
 
     measured: int
@@ -71,11 +82,21 @@ class Posterior:
     information: float
     ess: float
     acceptance: float
+    interest: tuple[int, ...] | None = None
 
     @functools.cached_property
     def marginals(self) -> tuple[Marginal, ...]:
-        """The named parameters one by one."""
-        return _marginals(self.quantities, self.theta)
+        """The named parameters one by one, in the order of `shown`."""
+        each = _marginals(self.quantities, self.theta)
+        return tuple(dataclasses.replace(each[i], nuisance=not self._matters(i)) for i in self.shown)
+
+    @property
+    def shown(self) -> list[int]:
+        """The columns of `theta` in the order in which they are shown: what the experiment is about comes first."""
+        return sorted(range(len(self.quantities)), key=lambda i: not self._matters(i))
+
+    def _matters(self, column: int) -> bool:
+        return self.interest is None or column in self.interest
 
     @property
     def warning(self) -> str | None:
@@ -117,7 +138,7 @@ class Beliefs:
         self._chain: Chain[_Link] = Chain(self._prior, self._grow)
 
     def posterior(self, records: Sequence[Record]) -> Posterior:
-        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made them."""
+        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made them, or nobody can tell."""
         return self._reach(records)[-1].posterior
 
     def information(self, records: Sequence[Record]) -> list[float]:
@@ -143,7 +164,19 @@ class Beliefs:
         theta, known, key = self._next(records)
         return float(_tail(self.task, theta, known, array(xi), array(y), key))
 
+    def warm(self, design: Vector) -> None:
+        """Compile what the first measurements will need, on beliefs of their own that are thrown away."""
+        zeros = (0.0,) * self.task.outcome_dim
+        first = Record(1, Proposal(0, 1, design, ""), design, zeros, "", 0)
+        scratch = Beliefs(self.task, seed=0, particles=self.particles)
+        with contextlib.suppress(ScorebedError):  # outcomes that are all zero may be impossible
+            scratch.posterior([first])
+            scratch.surprise([], design, zeros)
+            scratch.predict([], design)
+
     def _reach(self, records: Sequence[Record]) -> list[_Link]:
+        if not self.task.has_density:
+            raise NoDensityError(NO_DENSITY)
         with self._turn:
             return self._chain.reach(pairs_of(records))
 
@@ -157,7 +190,8 @@ class Beliefs:
     def _prior(self) -> _Link:
         z, theta = _draw(self.task, self.particles, named(self._key, "prior"))
         drawn = np.asarray(theta, np.float64)
-        return _Link(z, theta, Posterior(0, self.task.prior.quantities, drawn, 0.0, 0.0, float(self.particles), 1.0))
+        sure = (0.0, 0.0, float(self.particles), 1.0, of_interest(self.task))
+        return _Link(z, theta, Posterior(0, self.task.prior.quantities, drawn, *sure))
 
     def _grow(self, before: _Link, pairs: Sequence[Pair]) -> _Link:
         t = len(pairs)
@@ -186,6 +220,7 @@ class Beliefs:
             information,
             float(np.asarray(found.ladder_ess)[levels].min()),
             float(np.asarray(found.acceptance)[levels].mean()),
+            of_interest(self.task),
         )
         return _Link(found.z, found.theta, posterior)
 

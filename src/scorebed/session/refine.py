@@ -1,6 +1,6 @@
 """Refine now: policy gradient steps on what is known, for the steps that remain, within a number of seconds.
 
-The remaining experiment (`rest.py`) is trained on as any other: by the trained score where it is exact, that is for as many
+The remaining experiment (`remainder.py`) is trained on as any other: by the trained score where it is exact, that is for as many
 measurements as it was trained for; otherwise by PCE, whose contrastive parameters are particles of the posterior. The clock ends
 it, so the learning rate cannot be planned: it falls like 1/√n from the start, and the parameters are averaged. The average after
 a quarter of the time, after half of it and at the end are the candidates; one is chosen on some draws and compared with the
@@ -22,12 +22,13 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
+from scorebed.bounds import SATURATED
 from scorebed.estimators.pce import contrastive
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, price, rollout
 from scorebed.scores.base import Score
-from scorebed.session.rest import Continuing, Rest
+from scorebed.session.rest import Continuing
 from scorebed.session.state import Remaining
 from scorebed.tasks.base import Task
 from scorebed.train.contrastive import pce_loss
@@ -41,7 +42,6 @@ STEADY = 50.0  # steps after which the learning rate has begun to fall
 EARLIER = (0.25, 0.5)  # shares of the time at which the policy is a candidate too
 BLOCK = 10  # steps between two looks at the clock
 AVERAGED = 0.98  # decay of the moving average
-SATURATED = 0.05  # share of trajectories at the ceiling of the lower bound, above which there is no upper one
 SURE = 2.0  # standard errors by which a policy must be better to be kept
 
 
@@ -65,7 +65,7 @@ class Outcome(NamedTuple):
 
 
 def refine_policy(
-    rest: Rest,
+    rest: Task,
     continuing: Continuing,
     score: Score | None,
     *,
@@ -104,13 +104,13 @@ def refine_policy(
     return Outcome(best.policy, by, steps, clock() - begun, _remaining(judged), _remaining(after), gain, gain_se)
 
 
-def estimate_remaining(rest: Rest, continuing: Continuing, *, key: PRNGKeyArray) -> Remaining:
+def estimate_remaining(rest: Task, continuing: Continuing, *, key: PRNGKeyArray) -> Remaining:
     """What the remaining steps give under a policy: sPCE and sNMC. OUTER·(EVALUATION_INNER + 1)·T NLE."""
     return _remaining(_values(rest, continuing, key))
 
 
 def _train(
-    rest: Rest,
+    rest: Task,
     continuing: Continuing,
     score: Score | None,
     *,
@@ -171,7 +171,7 @@ class _Values(NamedTuple):
     net: np.ndarray
 
 
-def _values(rest: Rest, policy: Continuing, key: PRNGKeyArray) -> _Values:
+def _values(rest: Task, policy: Continuing, key: PRNGKeyArray) -> _Values:
     return _Values(*(np.asarray(each, np.float64) for each in _each(rest, policy, key)))
 
 

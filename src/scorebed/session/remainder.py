@@ -10,24 +10,26 @@ from scorebed.policies.base import Policy
 from scorebed.scores.base import Score
 from scorebed.session.data import array, pairs_of, stacked
 from scorebed.session.refine import BY_PCE, BY_SCORE
-from scorebed.session.rest import Continuing, FutureScore, Range, Rest, rest_of
+from scorebed.session.rest import Continuing, FutureScore, Particles, Range
+from scorebed.session.room import confined, room_of
 from scorebed.session.state import State
 from scorebed.session.table import extended, lacks_designs
 from scorebed.tasks.base import Task
+from scorebed.tasks.continued import Continued, continued
 
 
 class Remainder(NamedTuple):
     """`lacking` if the policy had no designs for some of the steps, and those here were drawn at random; `measurements` is how
     many there will be in all."""
 
-    task: Rest
+    task: Continued
     policy: Continuing
     lacking: bool
     measurements: int
 
     def score_for(self, score: Score | None, by: str | None) -> Score | None:
         """The score to refine with, None for PCE; `by` insists on one of them."""
-        trained = self.task.whole.horizon
+        trained = self.task.base.horizon
         if by not in (None, BY_SCORE, BY_PCE):
             raise InvalidValueError("the way to refine", got=f"'{by}'", expected=f"{BY_SCORE} or {BY_PCE}",
                                     fix="leave it out to have it chosen.")  # fmt: skip
@@ -53,12 +55,14 @@ def require_designs(policy: Policy, known: State) -> None:
 
 
 def remainder_of(task: Task, policy: Policy, known: State, theta: np.ndarray) -> Remainder:
-    """What remains at `known`, given particles of the posterior there."""
+    """What remains at `known`, given particles of the posterior there; before any measurement the prior itself is known."""
     pairs, total = pairs_of(known.records), _measurements(known)
     ys, xis = stacked(pairs, task)
     full = extended(policy, known.horizon, task.horizon, key=jr.key(len(pairs)))
-    continuing = Continuing(full, ys, xis, Range.of(known.limits, task.designs.dim))
-    rest = rest_of(task, array(theta), ys, xis, steps=total - len(pairs))
+    kept = confined(full, room_of(task, known))
+    continuing = Continuing(kept, ys, xis, Range.of(known.limits, task.designs.dim))
+    prior = Particles(theta=array(theta), quantities=task.prior.quantities) if pairs else task.prior
+    rest = continued(task, prior, [xi for xi, _ in pairs], [y for _, y in pairs], steps=total - len(pairs))
     return Remainder(rest, continuing, lacks_designs(policy, total), total)
 
 

@@ -20,6 +20,7 @@ def summarise(
     expected: Expectation | None,
     circumstances: Sequence[str] = (),
     warnings: Sequence[str] = (),
+    scope: str | None = None,
 ) -> dict[str, Any]:
     """Everything but the particles. `problem` is a sentence where there is no posterior, or one not to be trusted."""
     found: dict[str, Any] = {"posterior": None, "information": None, "ess": None, "particles": None, "problem": None}
@@ -46,6 +47,7 @@ def summarise(
         "circumstances": list(circumstances),
         "warnings": list(warnings),
         **found,
+        "scope": scope,
         "expected": _values(expected),
     }
 
@@ -61,6 +63,7 @@ def plain(marginal: Marginal) -> dict[str, Any]:
     return {
         "name": quantity.name,
         "unit": quantity.unit,
+        "nuisance": marginal.nuisance,
         "mean": marginal.mean,
         "sd": marginal.sd,
         "quantiles": quantiles,

@@ -1,6 +1,6 @@
 """Has the policy been here before? Designs of an experiment against those that the policy and its score met in training.
 
-The notion is that of `diagnostics.coverage`: a design is out of reach if the nearest of a pool of designs of the same step is
+The notion is that of `diagnostics/reach.py`: a design is out of reach if the nearest of a pool of designs of the same step is
 more than twice as far as 99% of the pool are from their own nearest neighbours, in normalised designs. The pools are designs of
 the policy itself in experiments drawn from the prior, and designs of the sampler on which a score was trained. A policy that
 always begins with one design has a pool of one point: what lies within `LEAST` of it counts as the same.

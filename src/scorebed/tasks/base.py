@@ -12,9 +12,10 @@ does not, and costs a factor of ten on the double link (`benchmarks/likelihood_k
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
@@ -87,6 +88,14 @@ class Task(eqx.Module):
         self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
     ) -> State:
         """The state after a step."""
+
+
+SomeTask = TypeVar("SomeTask", bound=Task)
+
+
+def frozen(task: SomeTask) -> SomeTask:
+    """The task without gradients in its arrays: they are the model's, not of the network that holds it, and are not trained."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task)
 
 
 class IID(Task):

@@ -1,7 +1,10 @@
 """A task some of whose steps are over: the same model, with what they taught as its prior, and only the other steps to come.
 
 What follows from the past besides the prior: a Markov task starts from its last outcome, a task with a state of its own from the
-state that its past led to (for every θ by itself), and a constraint from the last design.
+state that its past led to (for every θ by itself), and a constraint goes on from the last design.
+
+The past is kept in arrays, so that a compiled program serves every history of one length (under a constraint, of one last
+design); training leaves them alone.
 """
 
 from collections.abc import Sequence
@@ -10,6 +13,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.errors import require
@@ -19,15 +23,27 @@ from scorebed.tasks.cost import Cost
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Quantity, Space
 
-Rows = tuple[tuple[float, ...], ...]
 
-
-class _Continued(Task):
-    """What all three structures share: the model of `base`."""
+class Continued(Task):
+    """What all three structures share: the model of `base`. Made by `continued`."""
 
     base: eqx.AbstractVar[Task]
-    past_xis: eqx.AbstractVar[Rows]
-    past_ys: eqx.AbstractVar[Rows]
+
+    @property
+    def designs(self) -> Space:  # type: ignore[override]
+        return self.base.designs
+
+    @property
+    def outcomes(self) -> tuple[Quantity, ...]:  # type: ignore[override]
+        return self.base.outcomes
+
+    @property
+    def additive_noise(self) -> bool:  # type: ignore[override]
+        return self.base.additive_noise
+
+    @property
+    def has_density(self) -> bool:
+        return self.base.has_density
 
     @property
     def cost(self) -> Cost | None:  # type: ignore[override]
@@ -41,16 +57,6 @@ class _Continued(Task):
     def extra_noise(self) -> int:  # type: ignore[override]
         return self.base.extra_noise
 
-    @property
-    def constraint(self) -> Constraint | None:  # type: ignore[override]
-        reach = self.base.reach
-        if reach is None or self.base.constraint is None:
-            return None
-        tied = zip(reach.limits, self.base.designs.quantities, self.past_xis[-1], strict=True)
-        return self.base.constraint & Constraint(
-            tuple((q.name, Limit(start=last)) for limit, q, last in tied if limit != Limit())
-        )
-
     def outcome(
         self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
     ) -> Float[Array, " dy"]:
@@ -62,53 +68,41 @@ class _Continued(Task):
         return self.base.log_prob(y, theta, state, xi)
 
 
-class ContinuedIID(_Continued, IID):
+class ContinuedIID(Continued, IID):
     """Independent steps: the past is in the prior alone."""
 
     base: Task
     prior: Prior
     horizon: int = eqx.field(static=True)
-    designs: Space = eqx.field(static=True)
-    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
-    additive_noise: bool = eqx.field(static=True)
-    past_xis: Rows = eqx.field(static=True)
-    past_ys: Rows = eqx.field(static=True)
+    constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
 
 
-class ContinuedMarkov(_Continued, Markov):
+class ContinuedMarkov(Continued, Markov):
     """The state before the next step is the last outcome."""
 
     base: Task
     prior: Prior
     horizon: int = eqx.field(static=True)
-    designs: Space = eqx.field(static=True)
-    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
-    additive_noise: bool = eqx.field(static=True)
-    past_xis: Rows = eqx.field(static=True)
-    past_ys: Rows = eqx.field(static=True)
+    constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
+    last: Float[Array, " dy"]
 
     def start(self) -> Float[Array, " dy"]:
-        return jnp.asarray(self.past_ys[-1])
+        return jax.lax.stop_gradient(self.last)
 
 
-class ContinuedHistory(_Continued, History):
+class ContinuedHistory(Continued, History):
     """The state before the next step is the one that the past led to, replayed for every θ."""
 
     base: Task
     prior: Prior
     horizon: int = eqx.field(static=True)
-    designs: Space = eqx.field(static=True)
-    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
-    additive_noise: bool = eqx.field(static=True)
-    past_xis: Rows = eqx.field(static=True)
-    past_ys: Rows = eqx.field(static=True)
+    constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
+    past_ys: Float[Array, "t dy"]
+    past_xis: Float[Array, "t dx"]
 
     def initial(self, theta: Float[Array, " k"]) -> State:
-        def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
-            return self.base.advance(theta, state, *data), None
-
-        past = (jnp.asarray(self.past_xis, theta.dtype), jnp.asarray(self.past_ys, theta.dtype))
-        return jax.lax.scan(step, self.base.initial(theta), past)[0]
+        past = jax.lax.stop_gradient((self.past_ys, self.past_xis))
+        return state_after(self.base, theta, *(rows.astype(theta.dtype) for rows in past))
 
     def advance(
         self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
@@ -116,19 +110,56 @@ class ContinuedHistory(_Continued, History):
         return self.base.advance(theta, state, xi, y)
 
 
-def continued(task: Task, prior: Prior, xis: Sequence[Sequence[float]], ys: Sequence[Sequence[float]]) -> Task:
-    """What is left of `task` after the designs and outcomes of its first steps, with `prior` as what is known by now."""
+def continued(
+    task: Task,
+    prior: Prior,
+    xis: Sequence[Sequence[float]],
+    ys: Sequence[Sequence[float]],
+    *,
+    steps: int | None = None,
+) -> Continued:
+    """What is left of `task` after the designs and outcomes of its first steps, with `prior` as what is known by now.
+
+    `steps` are those to come. Left out, they are the rest of the task's horizon, of which one at least is over; given, they may
+    be fewer or more than that, and the past may be empty.
+    """
     dims = (task.designs.dim, task.outcome_dim)
+    left = task.horizon - len(xis) if steps is None else steps
     fits = len(xis) == len(ys) and all(len(x) == dims[0] and len(y) == dims[1] for x, y in zip(xis, ys, strict=True))
-    require(fits and 0 < len(xis) < task.horizon, "the history of a task",
-            got=f"{len(xis)} designs and {len(ys)} outcomes",
-            expected=f"1 to {task.horizon - 1} steps of {dims[0]} designs and {dims[1]} outcomes",
+    require(fits and left >= 1 and (len(xis) > 0 or steps is not None), "the history of a task",
+            got=f"{len(xis)} designs and {len(ys)} outcomes" + ("" if steps is None else f" before {steps} steps"),
+            expected=f"{f'1 to {task.horizon - 1}' if steps is None else 'any number of'} steps of {dims[0]} designs and "
+            f"{dims[1]} outcomes",
             fix="leave at least one step to be designed, or raise the horizon.")  # fmt: skip
-    past_xis, past_ys = (tuple(tuple(float(v) for v in row) for row in rows) for rows in (xis, ys))
-    made: dict[str, Any] = {
-        "base": task, "prior": prior, "horizon": task.horizon - len(xis), "designs": task.designs, "outcomes": task.outcomes,
-        "additive_noise": task.additive_noise, "past_xis": past_xis, "past_ys": past_ys,
-    }  # fmt: skip
+    made: dict[str, Any] = {"base": task, "prior": prior, "horizon": left, "constraint": _constraint(task, xis)}
     if isinstance(task, IID):
         return ContinuedIID(**made)
-    return ContinuedMarkov(**made) if isinstance(task, Markov) else ContinuedHistory(**made)
+    past_ys, past_xis = _rows(ys, dims[1]), _rows(xis, dims[0])
+    if isinstance(task, Markov):
+        return ContinuedMarkov(**made, last=past_ys[-1] if len(ys) else task.start().astype(past_ys.dtype))
+    return ContinuedHistory(**made, past_ys=past_ys, past_xis=past_xis)
+
+
+def state_after(task: Task, theta: Float[Array, " k"], ys: Float[Array, "t dy"], xis: Float[Array, "t dx"]) -> State:
+    """The state of a task after a history."""
+
+    def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
+        return task.advance(theta, state, *data), None
+
+    return jax.lax.scan(step, task.initial(theta), (xis, ys))[0]
+
+
+def _constraint(task: Task, xis: Sequence[Sequence[float]]) -> Constraint | None:
+    """That of the task, from the last design on. In numbers of Python: ranges are checked when they are made."""
+    reach = task.reach
+    if reach is None or task.constraint is None or not len(xis):
+        return task.constraint
+    tied = zip(reach.limits, task.designs.quantities, xis[-1], strict=True)
+    return task.constraint & Constraint(
+        tuple((q.name, Limit(start=float(last))) for limit, q, last in tied if limit != Limit())
+    )
+
+
+def _rows(values: Sequence[Sequence[float]], dim: int) -> Float[Array, "t dim"]:
+    """In the precision that everything computes with. Numbers of Python have more digits."""
+    return jnp.asarray(np.asarray(values, np.float64).reshape(len(values), dim), jnp.result_type(float))

@@ -6,6 +6,7 @@ The score of p(y | ξ, ψ), which the EIG on ψ needs, is the *marginal* score o
 the other. θ keeps its length; its ψ are overwritten by those of the design.
 """
 
+import abc
 from typing import TypeAlias
 
 import equinox as eqx
@@ -61,6 +62,22 @@ class _Known(Task):
         place = {i: dx + n for n, i in enumerate(self.known)}
         return jnp.stack([xi[place[i]] if i in place else theta[i] for i in range(self.prior.dim)]), xi[:dx]
 
+    @abc.abstractmethod
+    def own_state(self, theta: Float[Array, " k"], state: State) -> State:
+        """The state of the task itself, all of θ being told."""
+
+    def outcome(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
+    ) -> Float[Array, " dy"]:
+        theta, xi = self.told(theta, xi)
+        return self.task.outcome(theta, self.own_state(theta, state), xi, noise)
+
+    def log_prob(
+        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Scalar:
+        theta, xi = self.told(theta, xi)
+        return self.task.log_prob(y, theta, self.own_state(theta, state), xi)
+
 
 class KnownIID(_Known, IID):
     """Steps are independent given ψ and η."""
@@ -71,17 +88,8 @@ class KnownIID(_Known, IID):
     def __init__(self, task: IID, known: tuple[int, ...]):
         self.task, self.known = task, known
 
-    def outcome(
-        self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
-    ) -> Float[Array, " dy"]:
-        theta, xi = self.told(theta, xi)
-        return self.task.outcome(theta, state, xi, noise)
-
-    def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"]
-    ) -> Scalar:
-        theta, xi = self.told(theta, xi)
-        return self.task.log_prob(y, theta, state, xi)
+    def own_state(self, theta: Float[Array, " k"], state: None) -> None:
+        del theta, state
 
 
 class KnownMarkov(_Known, Markov):
@@ -96,17 +104,9 @@ class KnownMarkov(_Known, Markov):
     def start(self) -> Float[Array, " dy"]:
         return self.task.start()
 
-    def outcome(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
-    ) -> Float[Array, " dy"]:
-        theta, xi = self.told(theta, xi)
-        return self.task.outcome(theta, state, xi, noise)
-
-    def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
-    ) -> Scalar:
-        theta, xi = self.told(theta, xi)
-        return self.task.log_prob(y, theta, state, xi)
+    def own_state(self, theta: Float[Array, " k"], state: Float[Array, " dy"]) -> Float[Array, " dy"]:
+        del theta
+        return state
 
 
 class KnownHistory(_Known, History):
@@ -121,27 +121,15 @@ class KnownHistory(_Known, History):
     def initial(self, theta: Float[Array, " k"]) -> Begun:
         return jnp.asarray(False), self.task.initial(theta)
 
-    def _now(self, theta: Float[Array, " k"], state: Begun) -> State:
+    def own_state(self, theta: Float[Array, " k"], state: Begun) -> State:
         begun, before = state
         return jax.tree.map(lambda a, b: jnp.where(begun, a, b), before, self.task.initial(theta))
-
-    def outcome(
-        self, theta: Float[Array, " k"], state: Begun, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
-    ) -> Float[Array, " dy"]:
-        theta, xi = self.told(theta, xi)
-        return self.task.outcome(theta, self._now(theta, state), xi, noise)
-
-    def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: Begun, xi: Float[Array, " dx"]
-    ) -> Scalar:
-        theta, xi = self.told(theta, xi)
-        return self.task.log_prob(y, theta, self._now(theta, state), xi)
 
     def advance(
         self, theta: Float[Array, " k"], state: Begun, xi: Float[Array, " dx"], y: Float[Array, " dy"]
     ) -> Begun:
         theta, xi = self.told(theta, xi)
-        return jnp.asarray(True), self.task.advance(theta, self._now(theta, state), xi, y)
+        return jnp.asarray(True), self.task.advance(theta, self.own_state(theta, state), xi, y)
 
 
 def with_known(task: Task, known: tuple[int, ...]) -> KnownIID | KnownMarkov | KnownHistory:

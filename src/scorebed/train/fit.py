@@ -1,7 +1,8 @@
 """The one training loop. Data are endless, so a loss is a function of a key, `loss(params, key)`, and so is its gradient.
 
 The key of step n is `fold_in(root, n)`: a run that stops anywhere and goes on from its state gives the same parameters as one
-that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it, and may end the training.
+that never stopped. Many steps run in one compiled call; the hook `on_step` is the only way out of it, and may end the training,
+or go on with some members of a batch alone.
 """
 
 from collections.abc import Callable, Sequence
@@ -45,6 +46,12 @@ class StepInfo(NamedTuple):
 
 class Stop:
     """What a hook returns to end the training before its last step."""
+
+
+class Only(NamedTuple):
+    """What a hook returns to go on with some members of a batch; the others stay as they are, `state.step` included."""
+
+    members: Sequence[int]
 
 
 class NonFiniteError(ScorebedError):
@@ -93,6 +100,7 @@ def fit(
     block: int = 100,
     decay: float = 0.0,
     on_step: Callable[[StepInfo], Any] = lambda _: None,
+    members: Sequence[int] | None = None,
     key: Key[Array, "*restarts"],
 ) -> FitState:
     """Step down `gradient` up to step number `steps`, from wherever `state` stands.
@@ -102,7 +110,8 @@ def fit(
     is called after each block of steps and ends the training by returning `Stop`; blocks end at multiples of `block`, so that a
     resumed run sees the same ones.
 
-    A batch of keys trains a batch of states (`jax.vmap(start)`) at once, each with its own optimiser, clipping and guard.
+    A batch of keys trains a batch of states (`start_batch`), each with its own optimiser, clipping and guard: all that have come
+    furthest, or `members` alone, or from some step on those of the hook's `Only`. Terms of the others are NaN. See `at_once`.
     """
 
     require(
@@ -125,12 +134,13 @@ def fit(
         stayed = FitState(state.params, state.average, state.optimiser, n + 1, state.skipped + 1)
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, stayed), terms
 
-    step = one if key.ndim == 0 else jax.vmap(one, in_axes=(0, 0, None))
+    together = key.ndim == 1 and at_once()
+    step = jax.vmap(one, in_axes=(0, 0, None)) if together else one
 
     # The number of steps is data, not part of the program: blocks of any length, and runs cut anywhere, execute the same
-    # instructions, so that they agree to the last bit; and there is one compilation.
+    # instructions, so that they agree to the last bit; and there is one compilation. So are keys: all members share it.
     @eqx.filter_jit
-    def run(state: FitState, first: Array, length: Array) -> tuple[FitState, dict[str, Array], Array]:
+    def run(state: FitState, key: Array, first: Array, length: Array) -> tuple[FitState, dict[str, Array], Array]:
         def log_one(
             i: Array, carry: tuple[FitState, dict[str, Array], Array]
         ) -> tuple[FitState, dict[str, Array], Array]:
@@ -138,21 +148,102 @@ def fit(
             state, new = step(state, key, first + i)
             return state, {name: terms[name].at[i].set(new[name]) for name in terms}, skipped.at[i].set(state.skipped)
 
-        shapes, _ = jax.eval_shape(gradient if key.ndim == 0 else jax.vmap(gradient), state.params, key)
+        shapes, _ = jax.eval_shape(jax.vmap(gradient) if together else gradient, state.params, key)
         terms = {name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()}
         skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
         return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))
 
+    advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
     done = int(jnp.max(state.step))
+    going = np.flatnonzero(np.atleast_1d(state.step) == done).tolist() if members is None else members
     while done < steps:
         length = min(block - done % block, steps - done)
-        state, logged, skipped = run(state, jnp.asarray(done, jnp.int32), jnp.asarray(length, jnp.int32))
-        terms = {name: np.asarray(values[:length]) for name, values in logged.items()}
-        _refuse_non_finite(terms, np.asarray(skipped[:length]), done, state)
+        state, terms, skipped = advance(state, key, going, done, length)
+        _refuse_non_finite(terms, skipped, done, state)
         done += length
-        if on_step(StepInfo(done, terms, state)) is Stop:
+        answer = on_step(StepInfo(done, terms, state))
+        if answer is Stop:
             break
+        going = answer.members if isinstance(answer, Only) else going
     return state
+
+
+def at_once() -> bool:
+    """Whether a batch is trained by one `vmap`, as accelerators want it, or its members in turn.
+
+    One member fills a CPU: in turn they are as fast, need the memory of one and one compilation, and each comes out as if it had
+    been trained alone, to the last bit. By `vmap` it is the same but for the order in which sums are taken.
+    """
+    return jax.default_backend() != "cpu"
+
+
+_Logged: TypeAlias = tuple[FitState, dict[str, np.ndarray], np.ndarray]
+_Advance: TypeAlias = Callable[[FitState, Array, Sequence[int], int, int], _Logged]
+
+
+def _whole(run: Callable[..., Any]) -> _Advance:
+    """A block of steps of one state."""
+
+    def advance(state: FitState, key: Array, _: Sequence[int], done: int, length: int) -> _Logged:
+        state, terms, skipped = run(state, key, jnp.asarray(done, jnp.int32), jnp.asarray(length, jnp.int32))
+        return (
+            state,
+            {name: np.asarray(values[:length]) for name, values in terms.items()},
+            np.asarray(skipped[:length]),
+        )
+
+    return advance
+
+
+def _some_of_batch(run: Callable[..., Any], *, together: bool) -> _Advance:
+    """A block of steps of some members of a batch."""
+    one = _whole(run)
+
+    def advance(state: FitState, key: Array, going: Sequence[int], done: int, length: int) -> _Logged:
+        chosen, whole = np.asarray(going), len(going) == len(key)
+        if together:
+            part = state if whole else jax.tree.map(lambda leaf: leaf[chosen], state)
+            part, terms, skipped = one(part, key[chosen], (), done, length)
+            new = part if whole else jax.tree.map(lambda leaf, some: leaf.at[chosen].set(some), state, part)
+        else:
+            each = [one(_row(state, i), key[i], (), done, length) for i in going]
+            new = _with_rows(state, chosen, [found[0] for found in each])
+            terms = {name: np.stack([found[1][name] for found in each], 1) for name in each[0][1]}
+            skipped = np.stack([found[2] for found in each], 1)
+        if whole:
+            return new, terms, skipped
+        wide = (length, len(key))
+        return (
+            new,
+            {name: _spread(values, chosen, np.full(wide, np.nan, values.dtype)) for name, values in terms.items()},
+            _spread(skipped, chosen, np.zeros(wide, skipped.dtype)),
+        )
+
+    return advance
+
+
+def _row(state: FitState, number: int) -> FitState:
+    """One member. On the host, where a CPU has its arrays anyway: to slice every leaf by JAX takes as long as a step."""
+    row: FitState = jax.device_put(jax.tree.map(lambda leaf: np.asarray(leaf)[number], state))
+    return row
+
+
+def _with_rows(state: FitState, chosen: np.ndarray, rows: Sequence[FitState]) -> FitState:
+    """A batch with other members at some of its places."""
+
+    def replaced(leaf: Array, *new: Array) -> np.ndarray:
+        found = np.empty(leaf.shape, leaf.dtype) if len(new) == len(leaf) else np.array(leaf)
+        for number, row in zip(chosen, new, strict=True):
+            found[number] = row
+        return found
+
+    changed: FitState = jax.device_put(jax.tree.map(replaced, state, *rows))
+    return changed
+
+
+def _spread(values: np.ndarray, chosen: np.ndarray, among: np.ndarray) -> np.ndarray:
+    among[:, chosen] = values
+    return among
 
 
 def fit_one(

@@ -5,13 +5,14 @@ mean over a batch then points wherever its largest member does. `shortened_gradi
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
+import numpy as np
 import optax
 from jaxtyping import Array, Key, PRNGKeyArray, PyTree
 
@@ -176,20 +177,29 @@ def fit_batch(
     block: int = 100,
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     state: FitState | None = None,
+    members: Sequence[int] | None = None,
     key: PRNGKeyArray,
 ) -> Any:
-    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of them is not trained."""
+    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of them is not trained.
+
+    With `members` only these are trained; each has the key of its own number in the batch, whoever trains beside it.
+    """
     params, static_part = eqx.partition(batch, eqx.is_inexact_array)
     gradient = gradient_for(static_part)
     state = state or start_batch(params, optimiser)
     keys = member_keys(group_size(params), key=key)
-    state = fit(gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=keys)
+    how: dict[str, Any] = {"steps": steps, "block": block, "decay": decay, "on_step": on_step, "members": members}
+    state = fit(gradient, state, optimiser, key=keys, **how)
     return eqx.combine(state.average, static_part)
 
 
 def member_keys(count: int, *, key: PRNGKeyArray) -> Key[Array, " P"]:
-    """The key of every member of a batch that `fit_batch` trains; step n of a member has `fold_in(its key, n)`."""
-    return jr.split(named(key, "steps"), count)
+    """The key of every member of a batch that `fit_batch` trains; step n of a member has `fold_in(its key, n)`.
+
+    It follows from the member's number, whatever the size of the batch.
+    """
+    root = named(key, "steps")
+    return jax.vmap(lambda number: jr.fold_in(root, number))(jnp.arange(count, dtype=jnp.uint32))
 
 
 def best_policy(task: Task, policies: Policy, *, outer: int = 256, inner: int = 100_000, key: PRNGKeyArray) -> Policy:
@@ -201,6 +211,12 @@ def best_policy(task: Task, policies: Policy, *, outer: int = 256, inner: int = 
 def member(batch: Any, index: int) -> Any:
     """Policy, or whatever else is batched, number `index` of a batch."""
     return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, batch)
+
+
+def members(batch: Any, numbers: Sequence[int]) -> Any:
+    """The batch of some of a batch."""
+    chosen = np.asarray(numbers)
+    return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, batch)
 
 
 def group_size(batch: Any) -> int:

@@ -84,11 +84,7 @@ class MixturePosterior(PosteriorDensity):
     ):
         require(components >= 1, "the components of a posterior", got=components, expected="a whole number from 1",
                 fix="leave it out for the paper's 10.")  # fmt: skip
-        sizes = standardise.scale_y.size, standardise.scale_xi.size
-        require(sizes == (task.outcome_dim, task.designs.dim), "the standardiser of a posterior",
-                got=f"{sizes[0]} outcome and {sizes[1]} design coordinates",
-                expected=f"{task.outcome_dim} and {task.designs.dim}, as the task has",
-                fix="make it with standardiser(task, sampler, key=…).")  # fmt: skip
+        standardise.require_for(task, "a posterior")
         key_backbone, key_weights, key_components = jr.split(key, 3)
         self.standardise = standardise
         self.backbone = TransformerBackbone(task, width=width, blocks=blocks, heads=heads, features=features,

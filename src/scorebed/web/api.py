@@ -9,6 +9,7 @@ from typing import Any
 
 from fastapi import APIRouter, Security
 from fastapi.security import HTTPBearer
+from starlette.responses import Response
 
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.session.engine import Session
@@ -109,16 +110,17 @@ def make_api(hub: Hub) -> APIRouter:
         hub.knowledge(number)
         return {name: value for name, value in hub.session(number).summary().items() if name != "db"}
 
-    @api.post("/experiments/{number}/observe")
-    def observe(number: int, body: Observe) -> Answer:
+    @api.post("/experiments/{number}/observe", response_model=Answer)
+    def observe(number: int, body: Observe) -> Response:
         """Store the outcome of the next step."""
         session = hub.session(number)
         y, used = _entered(session, body.y, body.xi)
         if body.ask:
             hub.wait_until_warm()
             _ask_about_next(session, y, used, body)
-        record = session.observe(y, used, step=body.step, proposal=_meant(session, body), token=body.token)
-        return _answer(session, record)
+        record = session.exchange(y, used, step=body.step, proposal=_meant(session, body), token=body.token)
+        # Written out here: the framework would check the answer once more, and take another thread for it.
+        return Response(_answer(session, record).model_dump_json(), media_type="application/json")
 
     @api.post("/experiments/{number}/correct")
     def correct(number: int, body: Correct) -> Answer:
@@ -207,14 +209,13 @@ def make_api(hub: Hub) -> APIRouter:
 
 def _answer(session: Session, record: Record | None = None) -> Answer:
     """What was done is done, even if no next design can be had."""
-    problem, before = None, session.state
-    if not (before.finished or before.complete):
-        try:
-            session.propose()
-        except ConflictError:
-            pass  # somebody else has just ended it
-        except ScorebedError as error:
-            problem = str(error)
+    problem = None
+    try:
+        session.propose()
+    except ConflictError:
+        pass  # it has no step left
+    except ScorebedError as error:
+        problem = str(error)
     state = session.state
     return Answer(
         experiment=session.experiment.id,

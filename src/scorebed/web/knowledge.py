@@ -44,6 +44,7 @@ class Knowledge(NamedTuple):
     pairs_picture: Markup = Markup("")
     pairs_caption: str = ""
     warnings: tuple[str, ...] = ()
+    scope: str | None = None
 
 
 def know(session: Session, state: State) -> Knowledge:
@@ -83,12 +84,13 @@ def know(session: Session, state: State) -> Knowledge:
         draw_pairs(posterior.quantities, prior.theta, posterior.theta),
         caption(posterior.quantities),
         session.warnings(),
+        session.scope(),
     )
 
 
 def _marginal_pictures(prior: Posterior, posterior: Posterior) -> tuple[Markup, ...]:
-    columns = zip(posterior.quantities, prior.theta.T, posterior.theta.T, strict=True)
-    return tuple(draw_marginal(quantity, before, now) for quantity, before, now in columns)
+    before, now = prior.theta.T, posterior.theta.T
+    return tuple(draw_marginal(posterior.quantities[i], before[i], now[i]) for i in posterior.shown)
 
 
 def _curve(session: Session, state: State) -> Curve:

@@ -18,7 +18,8 @@ ALL = 6  # parameters whose pairs are all drawn
 MOST = 6  # pairs that are drawn of more parameters
 SHOWN = 300  # particles of a pair
 CELLS = 8
-WIDTH, LEFT, GAP, BOTTOM, TOP = 440.0, 58.0, 8.0, 40.0, 6.0
+WIDTH, LEFT, GAP, BOTTOM, TOP = 440.0, 68.0, 8.0, 40.0, 6.0
+NAME = 56.0  # from a panel to the name at its left, past numbers like −20000
 
 
 def draw_pairs(quantities: Sequence[Quantity], prior: np.ndarray, posterior: np.ndarray) -> Markup:
@@ -162,7 +163,7 @@ def _up(quantity: Quantity, range_: Range, x: float, y: float, side: float) -> M
     each.append(
         Markup(
             '<text class="label middle" x="{0:.1f}" y="{1:.1f}" transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>'
-        ).format(x - 44, middle, quantity)
+        ).format(x - NAME, middle, quantity)
     )
     return Markup("").join(each)
 

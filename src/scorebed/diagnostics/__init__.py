@@ -1,0 +1,37 @@
+"""Is a score good? Its EIG gradient, its own error, and where its policy goes, against a ground truth.
+
+`against_truth` has the errors of a score and of its gradient, `groups` how they are estimated, `reach` which designs the score
+has seen the like of, `jacobian` how errors grow on their way into the gradient; `judgement` says all of it in one sentence.
+"""
+
+from scorebed.diagnostics.against_truth import (
+    GradientError,
+    GradientErrors,
+    ScoreError,
+    effective_draws,
+    gradient_error,
+    score_error,
+)
+from scorebed.diagnostics.groups import Estimate
+from scorebed.diagnostics.jacobian import conditioning
+from scorebed.diagnostics.judgement import FEW_DRAWS, RelativeBias, relative_bias, verdict
+from scorebed.diagnostics.reach import REACH, SLACK, Coverage, coverage
+
+__all__ = [
+    "FEW_DRAWS",
+    "REACH",
+    "SLACK",
+    "Coverage",
+    "Estimate",
+    "GradientError",
+    "GradientErrors",
+    "RelativeBias",
+    "ScoreError",
+    "conditioning",
+    "coverage",
+    "effective_draws",
+    "gradient_error",
+    "relative_bias",
+    "score_error",
+    "verdict",
+]

@@ -1,0 +1,100 @@
+"""The page of a report: what is in a run's folder, put into its template.
+
+    bounds beside those of the references → training curves → experiments of the policy → diagnosis of the score → NLE → seconds
+    → settings → versions
+
+A run that is not finished has a report too: each section shows what is there, or says what is missing.
+"""
+
+import base64
+import datetime
+from pathlib import Path
+
+import jinja2
+
+from scorebed.report.pictures import bound_pictures, experiments_picture, loss_pictures
+from scorebed.report.reading import json_object, section
+from scorebed.report.tables import (
+    NOTHING,
+    bounds_rows,
+    count,
+    diagnosis_rows,
+    flat,
+    nats,
+    seconds_rows,
+    settings_rows,
+    warnings,
+)
+from scorebed.runs.durable import replace_file
+from scorebed.runs.evaluation import in_words
+from scorebed.runs.folder import ENV, METRICS, RunFolder
+from scorebed.runs.own import OwnTask
+from scorebed.tasks.base import Task
+
+REPORT, RECORD = "report.html", "record.json"
+DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
+
+
+def write_report(run_path: Path | str, *, task: OwnTask | Task | None = None) -> Path:
+    """Write `report.html` into a run's folder, over one that is there, and give its path.
+
+    `task` is that of a run of the user's own one; without it such a report shows no experiments.
+
+    The file is put in place at once and nothing else is touched, so a run that another process owns may be reported on.
+    """
+    folder = RunFolder.open(Path(run_path))
+    path = folder.path / REPORT
+    replace_file(path, render(folder, task).encode("utf-8", "replace"))
+    return path
+
+
+def render(folder: RunFolder, task: OwnTask | Task | None = None) -> str:
+    """The page. Equal folders give equal pages."""
+    config, metrics = folder.config(), folder.read_metrics()
+    record = json_object(folder, RECORD)
+    env = json_object(folder, ENV)
+    diagnosis = json_object(folder, DIAGNOSIS)
+    experiments, no_experiments = experiments_picture(folder, config, task)
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("scorebed"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(REPORT).render(
+        run=folder.path.resolve().name,
+        resume=f"scorebed resume {folder.path}",
+        diagnose=f"scorebed diagnose {folder.path}",
+        config=config,
+        finished=record is not None,
+        date=_date(folder) if record is not None else "",
+        bounds=bounds_rows(record or {}, config),
+        kind_of_bounds=in_words(record or {}),
+        repeats_se=nats((record or {}).get("lower_se_repeats")) if config.repeats > 1 else "",
+        warnings=warnings(record or {}, str(folder.path)),
+        metrics_file=METRICS,
+        losses=loss_pictures(metrics),
+        lowers=bound_pictures(metrics, folder, config),
+        experiments=experiments,
+        no_experiments=no_experiments,
+        diagnosis=None if diagnosis is None else diagnosis_rows(diagnosis),
+        verdict=str((diagnosis or {}).get("verdict", NOTHING)),
+        diagnosis_png=_base64(folder.path / DIAGNOSIS_PICTURE),
+        ledger=[(stage, count(spent)) for stage, spent in section(record, "nle_stages").items()],
+        nle=count((record or {}).get("nle")),
+        nle_evaluation=count((record or {}).get("nle_evaluation")),
+        seconds=seconds_rows(record, metrics),
+        settings=settings_rows(config),
+        versions=list(flat(env or {}).items()),
+    )
+
+
+def _date(folder: RunFolder) -> str:
+    written = (folder.path / RECORD).stat().st_mtime
+    return datetime.datetime.fromtimestamp(written, datetime.UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def _base64(path: Path) -> str:
+    """A file for a data URI; nothing if it is not there."""
+    return base64.b64encode(path.read_bytes()).decode("ascii") if path.exists() else ""

@@ -1,0 +1,142 @@
+"""The tables of a report, as text: bounds, diagnosis, seconds, settings. What is missing or not finite is a dash."""
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from scorebed.report.reading import as_number, section
+from scorebed.runs.config import RunConfig, describe
+from scorebed.runs.evaluation import ceiling_sentence, tighter
+from scorebed.runs.strict_json import Json
+
+NOTHING = "—"
+LONGEST = 400  # characters of a value
+
+
+class BoundsRow(NamedTuple):
+    """One row of the table of bounds, as text."""
+
+    name: str
+    designs: str
+    lower: str
+    upper: str
+    outer: str
+    inner: str
+
+
+def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]:
+    """The policy and its references; none of a run without a record."""
+    if not record:
+        return []
+    best = f"the best of {config.policies:,}" if config.policies > 1 else "the only one trained"
+    mean = f", mean of {config.repeats:,} repeats" if config.repeats > 1 else ""
+    words = {
+        "random": "designs drawn at random",
+        "static": "designs fixed before the experiment, trained by PCE",
+        "myopic": "at every step the design of largest one-step information gain",
+    }.get(config.method, f"adaptive designs of the trained policy, {best}")
+    rows = [_row(f"policy ({config.policy})", words + mean, record)]
+    for name, values in section(record, "references").items():
+        rows.append(_row(str(name), str(values.get("designs", NOTHING)), values))
+    return rows
+
+
+def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
+    lower, upper = (f"{nats(values.get(side))} ± {nats(values.get(f'{side}_se'))}" for side in ("lower", "upper"))
+    upper = upper if nats(values.get("upper")) != NOTHING else NOTHING
+    if "cost" in values:
+        designs += f"; they cost {_form(values['cost'], '.4g')} on average, {nats(values.get('cost_nats'))} nats"
+    return BoundsRow(name, designs, lower, upper, count(values.get("outer")), count(values.get("inner")))
+
+
+def warnings(record: Mapping[str, Any], path: str) -> list[str]:
+    """Bounds that say little but log(M+1), in words; `path` is the folder of the run."""
+    rows = {"the policy": record} | {f"{name} designs": v for name, v in section(record, "references").items()}
+    commands = {"the policy": tighter(record, path)}
+    sentences = [ceiling_sentence(values, name, commands.get(name, "")) for name, values in rows.items()]
+    return [sentence for sentence in sentences if sentence]
+
+
+def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not finite is a dash."""
+    trained = section(section(diagnosis, "gradient"), "trained")
+    rows = [
+        (
+            "gradient bias / gradient norm",
+            _form(diagnosis.get("relative_bias"), ".2%"),
+            f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}",
+        ),
+        ("batch size at which bias outweighs noise", _form(trained.get("crossover"), ".3g"), ""),
+    ]
+    for where, error in section(diagnosis, "score_error").items():
+        for part, symbol in (("y", "y"), ("xi", "ξ")):
+            name = f"relative score error, {symbol}-part, {where} designs"
+            rows.append((name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}"))
+    reach = section(diagnosis, "coverage")
+    worst = max((as_number(share) for share in reach.get("outside_by_step", [])), default=math.nan)
+    rows.append(
+        (
+            "designs outside of the sampler's reach",
+            _form(reach.get("outside"), ".1%"),
+            f"worst step {_form(worst, '.0%')}",
+        )
+    )
+    for where, quantiles in section(diagnosis, "conditioning").items():
+        rows.append((f"median condition number of ∂y/∂ξ, {where} designs", _form(quantiles.get("median"), ".3g"), ""))
+    behind = {"importance": ("inner", "draws of the prior"), "smc": ("particles", "particles")}
+    key, what = behind.get(str(diagnosis.get("truth")), ("", ""))
+    rows.append(
+        ("ground truth", str(diagnosis.get("truth", NOTHING)), f"{count(diagnosis.get(key))} {what}" if key else "")
+    )
+    rows.append(("trajectories", count(diagnosis.get("outer")), ""))
+    rows.append(("likelihood evaluations", count(diagnosis.get("nle")), ""))
+    return rows
+
+
+def seconds_rows(record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
+    """The record's account; before there is one, the last word of each stage, over all interruptions."""
+    so_far: dict[str, Any] = {str(line["stage"]): line["seconds"] for line in metrics if "seconds" in line}
+    spent = section(record, "seconds") or so_far
+    return [(stage, NOTHING if math.isnan(as_number(s)) else f"{as_number(s):,.1f}") for stage, s in spent.items()]
+
+
+def settings_rows(config: RunConfig) -> list[tuple[str, str, str]]:
+    """Key, value and meaning of every setting that is no section."""
+    meanings = describe()
+    return [(key, value, meanings[key]) for key, value in flat(dataclasses.asdict(config)).items()]
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Dotted key → value as text."""
+    found: dict[str, str] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = _plain(value)
+    return found
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool) or not isinstance(value, int):
+        text = NOTHING if value in ("", None, ()) else str(value)
+        return text if len(text) <= LONGEST else text[: LONGEST - 1] + "…"
+    return f"{value:,}" if abs(value) >= 10_000 else str(value)
+
+
+def nats(value: object) -> str:
+    """Information, as text."""
+    number = as_number(value)
+    return NOTHING if math.isnan(number) else f"{number:.3f}"
+
+
+def _form(value: object, form: str) -> str:
+    number = as_number(value)
+    return format(number, form) if math.isfinite(number) else NOTHING
+
+
+def count(value: object) -> str:
+    """A whole number, as text."""
+    number = as_number(value)
+    return NOTHING if math.isnan(number) else f"{number:,.0f}" if isinstance(value, float) else f"{value:,}"

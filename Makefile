@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: setup demo test test-slow lint types bench docs lock clean
+.PHONY: setup demo browser test test-slow lint types bench docs lock clean
 
 setup: $(STAMP)
 
@@ -11,15 +11,18 @@ $(STAMP): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
-	test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && timeout 300 apt-get install -qq -y chromium >/dev/null 2>&1; } || \
-	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
 	touch $(STAMP)
 
 # Stopped by Ctrl-C, it goes on where it was; `rm -r demo` starts anew.
 demo: setup
 	if test -d demo; then $(BIN)/scorebed resume demo; else $(BIN)/scorebed train location-finding --preset quick --out demo; fi
 
-test: setup lint types
+# Chromium for the tests of the web page, where it may be installed; elsewhere those tests are skipped.
+browser:
+	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && timeout 300 apt-get install -qq -y chromium >/dev/null 2>&1; } || \
+	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
+
+test: setup browser lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 test-slow: setup

@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+APT := timeout 300 apt-get install -qq -y chromium
 
 .PHONY: setup demo browser test test-slow lint types bench docs lock clean
 
@@ -19,7 +20,7 @@ demo: setup
 
 # Chromium for the tests of the web page, where it may be installed; elsewhere those tests are skipped.
 browser:
-	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && timeout 300 apt-get install -qq -y chromium >/dev/null 2>&1; } || \
+	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && { $(APT) || { timeout 60 apt-get update -qq && $(APT); }; } >/dev/null 2>&1; } || \
 	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
 
 test: setup browser lint types

@@ -2,17 +2,12 @@
 
 import os
 from collections.abc import Iterator
-from importlib.metadata import version
 
 import jaxtyping
 import pytest
 
 # Nearly all of the time goes into compiling programs that run once. Flags of the user come last and win.
-FLAGS = ["--xla_backend_optimization_level=0"]
-if version("jaxlib").startswith("0.10."):  # XLA ends the process at a flag that it no longer knows
-    # Half the time to compile, by older emitters with a fault of their own: a log-sum-exp of terms below −10⁸ came out inf.
-    FLAGS += ["--xla_cpu_use_fusion_emitters=false"]
-os.environ["XLA_FLAGS"] = " ".join([*FLAGS, os.environ.get("XLA_FLAGS", "")])
+os.environ["XLA_FLAGS"] = "--xla_backend_optimization_level=0 " + os.environ.get("XLA_FLAGS", "")
 
 jaxtyping.install_import_hook("scorebed", "beartype.beartype").__enter__()
 

@@ -129,7 +129,7 @@ def test_the_leading_bias_of_both_bounds():
 
 
 def test_no_trajectory_passes_the_ceiling_and_pressed_ones_are_counted():
-    found = small_bounds(1e3)
+    found = small_bounds(1e4)
     assert found.ceiling == math.log(INNER + 1)
     assert 0.99 * found.ceiling < found.lower <= found.ceiling
     assert found.saturated > 0.98

@@ -276,6 +276,7 @@ def test_bias_is_relative_to_the_larger_gradient():
         ((0.08, 0.1), (0.0, 0.0), math.inf, "Fair", "8.0%"),
         ((0.5, 0.6), (0.0, 0.0), math.inf, "Poor", "50.0%"),
         ((0.01, 0.02), (0.0, 1.0), math.inf, "Doubtful", "100% at step 2"),
+        ((0.01, 0.02), (0.0, 1.0), math.inf, "Doubtful", "Fix: --method jointscore"),
         ((0.01, 0.3), (0.0, 0.0), math.inf, "Undecided", "30.0%"),
         ((0.01, 0.02), (0.0, 0.0), 12.0, "Undecided", "12 effective draws"),
         ((math.nan, math.nan), (0.0, 0.0), math.inf, "Undecided", "zero"),

@@ -177,7 +177,7 @@ def test_it_learns_a_known_score():
     sampler = IsotropicGaussian(task.horizon, task.designs)
     score = particles(task, particles=4, cloud=2)
     weights = Weights(jnp.ones(()), jnp.ones(()), 0.2)  # of order one in this task
-    trained = train_score(task, score, sampler, steps=1000, batch=128, learning_rate=2e-2, decay=0.98, weights=weights,
+    trained = train_score(task, score, sampler, steps=2000, batch=128, learning_rate=2e-2, decay=0.99, weights=weights,
                           key=jr.key(4))  # fmt: skip
     runs = jax.jit(jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k)))(jr.split(jr.key(5), 4096))
 

@@ -4,8 +4,11 @@ import sys
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
+import numpy as np
+
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._progress import Bars
+from scorebed.diagnostics import REMEDY, Coverage, out_of_reach
 from scorebed.report import write_report
 from scorebed.runs.evaluation import CONTRASTIVE, ceiling_sentence, in_words, tighter
 from scorebed.runs.folder import RunFolder
@@ -64,6 +67,8 @@ def show(record: dict[str, Any], path: str) -> None:
     pressed = ceiling_sentence(record, "the policy", tighter(record, path))
     if pressed:
         print_text(pressed)
+    if "coverage" in record and (far := out_of_reach(Coverage(np.asarray(record["coverage"]["outside_by_step"])))):
+        print_text(f"{far}. {REMEDY} The plot: scorebed diagnose {path}")
     print_text(
         f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: {path}/report.html"
     )

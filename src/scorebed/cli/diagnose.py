@@ -13,9 +13,10 @@ from scorebed.cli._task import TaskOption, own_task
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from scorebed.diagnostics import Estimate, GradientError, ScoreError
+    from scorebed.diagnostics import Coverage, Estimate, GradientError, ScoreError
     from scorebed.nle import Ledger
     from scorebed.runs.load import Run
     from scorebed.scores.truth import Truth
@@ -53,11 +54,9 @@ def diagnose(
 
     from scorebed import diagnostics
     from scorebed.cli._numbers import whole
-    from scorebed.cli._progress import Bars
-    from scorebed.errors import InvalidValueError, require
+    from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.nle import Ledger
-    from scorebed.policies import make_policy
     from scorebed.policies.random import RandomDesigns
     from scorebed.report import write_report
     from scorebed.report.tables import diagnosis_rows
@@ -69,7 +68,7 @@ def diagnose(
     n, m, p = whole("--outer", outer, 8), whole("--inner", inner, 1), whole("--particles", particles, 2)
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
     own = own_task(task)
-    loaded, bars, ledger = load(run, task=own), Bars(), Ledger()
+    loaded, ledger = load(run, task=own), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
     if score is None:
         raise InvalidValueError(
@@ -78,53 +77,20 @@ def diagnose(
             expected="a run of method score or jointscore",
             fix=f"bounds of any run: scorebed evaluate {run}",
         )
-    require(model.has_density and not has_nuisance(model), f"the score of {run}",
-            got="that of a model without a density" if not model.has_density else "those of a task with nuisance parameters",
-            expected="one score with a likelihood to compare it with",
-            fix=f"bounds of any run: scorebed evaluate {run}")  # fmt: skip
-    against = _ground_truth(loaded, truth, m, p, ledger, key=named(key, "draws"))
-    untrained = make_policy(loaded.config.policy, model, key=named(key, "untrained"))
     designs = RandomDesigns(loaded.sampler)
-
-    def compare(stage: str, measure: Any, policy: Any, **options: Any) -> Any:
-        bars.begin(stage, 0, 0)
-        found = measure(
-            model, score, against.truth, policy, outer=n, on_group=lambda done, total: bars.update(done, "", total),
-            key=named(key, stage), **options,
-        )  # fmt: skip
-        bars.close()
-        ledger.charge(stage, found.nle)
-        return found
-
-    trained, pce, _ = compare("gradient", diagnostics.gradient_error, policy, pce=RIVALS)
-    start = compare("gradient-untrained", diagnostics.gradient_error, untrained).score
-    errors = {
-        "sampler": compare("score-sampler", diagnostics.score_error, designs),
-        "policy": compare("score-policy", diagnostics.score_error, policy),
-    }
     reach = diagnostics.coverage(model, loaded.sampler, policy, outer=n, key=named(key, "coverage"))
     conditions = {
         name: diagnostics.conditioning(model, each, key=named(key, "conditioning", name))
         for name, each in (("sampler", designs), ("policy", policy))
     }
-    bias = diagnostics.relative_bias(trained, start)
-    words = diagnostics.verdict(bias, reach, ess=against.ess)
-
+    if model.has_density and not has_nuisance(model):
+        compared = _compare(loaded, reach, truth, n, m, p, ledger, key=key)
+    else:
+        compared = _Compared({"outer": n, "verdict": diagnostics.verdict_without_truth(reach)}, {}, {})
     result = {
         "run": str(run),
         "task": loaded.config.task,
-        "truth": against.name,
-        "outer": trained.outer,
-        "inner": m if against.name == "importance" else None,
-        "particles": p if against.name == "smc" else None,
-        "effective_draws": against.ess,
-        "verdict": words,
-        "relative_bias": bias.value,
-        "relative_bias_upper": bias.upper,
-        "gradient": {"trained": _gradient(trained), "untrained": _gradient(start)},
-        "pce": [{"inner": count, **_gradient(error)} for count, error in pce.items()],
-        "batches": list(BATCHES),
-        "score_error": {name: _score_error(error) for name, error in errors.items()},
+        **compared.values,
         "coverage": {"outside": reach.share, "outside_by_step": [float(x) for x in reach.outside]},
         "conditioning": {
             name: {label: float(np.quantile(numbers, q, method="lower")) for label, q in QUANTILES.items()}
@@ -133,9 +99,8 @@ def diagnose(
         "nle": ledger.spent,
         "nle_stages": ledger.totals,
     }
-    curves = {"score": trained} | {f"PCE, M = {count}": error for count, error in pce.items()}
     picture = io.BytesIO()
-    _draw(curves, errors, reach.outside, conditions).savefig(picture, format="png", dpi=150)
+    _draw(compared.curves, compared.errors, reach.outside, conditions).savefig(picture, format="png", dpi=150)
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
@@ -144,7 +109,62 @@ def diagnose(
         print_json(result)
         return
     print_table({"": LEFT, "value": RIGHT, " ": LEFT}, diagnosis_rows(result))
-    print_text(words)
+    print_text(str(compared.values["verdict"]))
+
+
+class _Compared(NamedTuple):
+    """What is said about a score, the errors of gradients by their names, and of the score by designs."""
+
+    values: dict[str, Any]
+    curves: "dict[str, GradientError]"
+    errors: "dict[str, ScoreError]"
+
+
+def _compare(
+    run: "Run", reach: "Coverage", wanted: str, n: int, m: int, p: int, ledger: "Ledger", *, key: "PRNGKeyArray"
+) -> _Compared:
+    """The score of a run beside the truth, at its policy and at an untrained one."""
+    from scorebed import diagnostics
+    from scorebed.cli._progress import Bars
+    from scorebed.keys import named
+    from scorebed.policies import make_policy
+    from scorebed.policies.random import RandomDesigns
+
+    bars, against = Bars(), _ground_truth(run, wanted, m, p, ledger, key=named(key, "draws"))
+    untrained = make_policy(run.config.policy, run.task, key=named(key, "untrained"))
+
+    def compare(stage: str, measure: Any, policy: Any, **options: Any) -> Any:
+        bars.begin(stage, 0, 0)
+        found = measure(
+            run.task, run.score, against.truth, policy, outer=n,
+            on_group=lambda done, total: bars.update(done, "", total), key=named(key, stage), **options,
+        )  # fmt: skip
+        bars.close()
+        ledger.charge(stage, found.nle)
+        return found
+
+    trained, pce, _ = compare("gradient", diagnostics.gradient_error, run.policy, pce=RIVALS)
+    start = compare("gradient-untrained", diagnostics.gradient_error, untrained).score
+    errors = {
+        "sampler": compare("score-sampler", diagnostics.score_error, RandomDesigns(run.sampler)),
+        "policy": compare("score-policy", diagnostics.score_error, run.policy),
+    }
+    bias = diagnostics.relative_bias(trained, start)
+    values = {
+        "truth": against.name,
+        "outer": trained.outer,
+        "inner": m if against.name == "importance" else None,
+        "particles": p if against.name == "smc" else None,
+        "effective_draws": against.ess,
+        "verdict": diagnostics.verdict(bias, reach, ess=against.ess),
+        "relative_bias": bias.value,
+        "relative_bias_upper": bias.upper,
+        "gradient": {"trained": _gradient(trained), "untrained": _gradient(start)},
+        "pce": [{"inner": count, **_gradient(error)} for count, error in pce.items()],
+        "batches": list(BATCHES),
+        "score_error": {name: _score_error(error) for name, error in errors.items()},
+    }
+    return _Compared(values, {"score": trained} | {f"PCE, M = {c}": error for c, error in pce.items()}, errors)
 
 
 class _Against(NamedTuple):
@@ -202,26 +222,16 @@ def _score_error(error: "ScoreError") -> dict[str, float]:
 def _draw(
     curves: "dict[str, GradientError]", errors: "dict[str, ScoreError]", outside: Any, conditions: dict[str, Any]
 ) -> "Figure":
-    """Four panels: MSE against N, relative errors, coverage by step, condition numbers."""
+    """MSE against N and relative errors, where there is a truth; coverage by step, condition numbers."""
     import numpy as np
     from matplotlib.figure import Figure
 
     from scorebed.draw import LINES, SOFT
 
-    figure = Figure(figsize=(11, 6.5), layout="constrained")
-    (mse, relative), (reach, condition) = figure.subplots(2, 2)
-    for colour, (name, error) in zip(LINES, curves.items(), strict=False):
-        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
-        if error.squared_bias.value > 0:
-            mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
-    mse.set(xlabel="batch size N", ylabel="squared error of the gradient", title="‖B‖² + V/N (dotted: ‖B‖²)")
-
-    for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
-        parts: list[Estimate] = [found.y, found.xi]
-        places = np.arange(2) + 0.35 * (i - 0.5)
-        relative.bar(places, [e.value for e in parts], 0.32, yerr=[e.se for e in parts], color=colour, label=name)
-    relative.set_xticks([0, 1], ["y-part", "ξ-part"])
-    relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")
+    figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
+    *above, reach, condition = figure.subplots(2 if curves else 1, 2).flat
+    if above:
+        _draw_errors(above[0], above[1], curves, errors)
 
     reach.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
     reach.set(xlabel="step", ylabel="designs out of reach [%]", ylim=(0, 100), title="coverage of the policy's designs")
@@ -234,9 +244,30 @@ def _draw(
     for colour, (name, x) in zip(LINES, logs.items(), strict=False):
         condition.hist(x, bins=bins, color=colour, alpha=0.6, label=name)
     condition.set(xlabel="log₁₀ condition number of ∂y/∂ξ", ylabel="trajectories", title="Jacobian conditioning")
-    for ax in (mse, relative, reach, condition):
+    for ax in (*above, reach, condition):
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(9)
         if ax is not reach:  # beside the axes, where nothing can be under it
             ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def _draw_errors(
+    mse: "Axes", relative: "Axes", curves: "dict[str, GradientError]", errors: "dict[str, ScoreError]"
+) -> None:
+    import numpy as np
+
+    from scorebed.draw import LINES
+
+    for colour, (name, error) in zip(LINES, curves.items(), strict=False):
+        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
+        if error.squared_bias.value > 0:
+            mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
+    mse.set(xlabel="batch size N", ylabel="squared error of the gradient", title="‖B‖² + V/N (dotted: ‖B‖²)")
+
+    for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
+        parts: list[Estimate] = [found.y, found.xi]
+        places = np.arange(2) + 0.35 * (i - 0.5)
+        relative.bar(places, [e.value for e in parts], 0.32, yerr=[e.se for e in parts], color=colour, label=name)
+    relative.set_xticks([0, 1], ["y-part", "ξ-part"])
+    relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")

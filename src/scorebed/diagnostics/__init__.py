@@ -14,12 +14,21 @@ from scorebed.diagnostics.against_truth import (
 )
 from scorebed.diagnostics.groups import Estimate
 from scorebed.diagnostics.jacobian import conditioning
-from scorebed.diagnostics.judgement import FEW_DRAWS, RelativeBias, relative_bias, verdict
+from scorebed.diagnostics.judgement import (
+    FEW_DRAWS,
+    REMEDY,
+    RelativeBias,
+    out_of_reach,
+    relative_bias,
+    verdict,
+    verdict_without_truth,
+)
 from scorebed.diagnostics.reach import REACH, SLACK, Coverage, coverage
 
 __all__ = [
     "FEW_DRAWS",
     "REACH",
+    "REMEDY",
     "SLACK",
     "Coverage",
     "Estimate",
@@ -31,7 +40,9 @@ __all__ = [
     "coverage",
     "effective_draws",
     "gradient_error",
+    "out_of_reach",
     "relative_bias",
     "score_error",
     "verdict",
+    "verdict_without_truth",
 ]

@@ -9,6 +9,10 @@ from scorebed.diagnostics.reach import Coverage
 GOOD, FAIR = 0.05, 0.20  # relative bias of the gradient
 OUTSIDE = 0.05  # share of designs out of reach; the sampler's own are so almost never, at its edges
 FEW_DRAWS = 100.0
+REMEDY = (
+    "Fix: --method jointscore goes on training the score on the policy's own designs; "
+    "or give the task a design range that the sampler fills."
+)
 
 
 class RelativeBias(NamedTuple):
@@ -31,6 +35,24 @@ def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
     return RelativeBias(math.sqrt(max(value, 0) / norm), math.sqrt(max(value + 2 * se, 0) / norm))
 
 
+def out_of_reach(reach: Coverage) -> str:
+    """What a policy does where its score was not trained, in words; nothing while that is rare."""
+    if reach.share <= OUTSIDE:
+        return ""
+    worst = int(reach.outside.argmax())
+    return (
+        f"{reach.share:.0%} of the policy's designs lie outside of the sampler's reach "
+        f"({reach.outside[worst]:.0%} at step {worst + 1}), where the score was not trained"
+    )
+
+
+def verdict_without_truth(reach: Coverage) -> str:
+    """One sentence about a score that nothing can be compared with."""
+    if sentence := out_of_reach(reach):
+        return f"Doubtful: {sentence}. {REMEDY}"
+    return "Unknown: there is no truth to compare with, but the policy stays within the sampler's reach."
+
+
 def verdict(bias: RelativeBias, reach: Coverage, *, ess: float = math.inf) -> str:
     """One sentence. `ess` is the effective sample size of the ground truth on its worse histories."""
     if ess < FEW_DRAWS:
@@ -43,12 +65,8 @@ def verdict(bias: RelativeBias, reach: Coverage, *, ess: float = math.inf) -> st
         return "Undecided: the true gradient cannot be told from zero; use more --outer."
     if bias.value >= FAIR:
         return f"Poor: {size}; train the score longer."
-    if reach.share > OUTSIDE:
-        worst = int(reach.outside.argmax())
-        return (
-            f"Doubtful: {reach.share:.0%} of the policy's designs lie outside of the sampler's reach "
-            f"({reach.outside[worst]:.0%} at step {worst + 1}), where the score was not trained; {size}."
-        )
+    if sentence := out_of_reach(reach):
+        return f"Doubtful: {sentence}; {size}. {REMEDY}"
     if bias.upper >= FAIR:
         return f"Undecided: {size}; use more --outer."
     if bias.value >= GOOD:

@@ -61,14 +61,13 @@ def warnings(record: Mapping[str, Any], path: str) -> list[str]:
 def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not finite is a dash."""
     trained = section(section(diagnosis, "gradient"), "trained")
-    rows = [
-        (
-            "gradient bias / gradient norm",
-            _form(diagnosis.get("relative_bias"), ".2%"),
-            f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}",
-        ),
-        ("batch size at which bias outweighs noise", _form(trained.get("crossover"), ".3g"), ""),
-    ]
+    rows = []
+    if diagnosis.get("truth"):
+        sure = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
+        rows += [
+            ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), sure),
+            ("batch size at which bias outweighs noise", _form(trained.get("crossover"), ".3g"), ""),
+        ]
     for where, error in section(diagnosis, "score_error").items():
         for part, symbol in (("y", "y"), ("xi", "ξ")):
             name = f"relative score error, {symbol}-part, {where} designs"
@@ -87,7 +86,7 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     behind = {"importance": ("inner", "draws of the prior"), "smc": ("particles", "particles")}
     key, what = behind.get(str(diagnosis.get("truth")), ("", ""))
     rows.append(
-        ("ground truth", str(diagnosis.get("truth", NOTHING)), f"{count(diagnosis.get(key))} {what}" if key else "")
+        ("ground truth", str(diagnosis.get("truth") or NOTHING), f"{count(diagnosis.get(key))} {what}" if key else "")
     )
     rows.append(("trajectories", count(diagnosis.get("outer")), ""))
     rows.append(("likelihood evaluations", count(diagnosis.get("nle")), ""))

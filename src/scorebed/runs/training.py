@@ -20,6 +20,7 @@ import jax.random as jr
 import numpy as np
 
 from scorebed.costs import expected_cost
+from scorebed.diagnostics import coverage
 from scorebed.estimators.mlmc import expected_nle, padded_nle
 from scorebed.keys import named
 from scorebed.nle import Ledger
@@ -55,6 +56,7 @@ from scorebed.train.policy import member
 from scorebed.train.variational import PosteriorAndPolicy
 
 # The static reference: designs themselves are its parameters, of order one, so it takes larger steps than a network.
+REACH = "coverage.json"
 STATIC_STEPS, STATIC_BATCH, STATIC_RATE = 300, 256, 0.03
 COST_FIELDS = ("cost", "cost_se", "cost_nats")
 BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "ceiling", "saturated")
@@ -81,6 +83,7 @@ class Execution:
         chosen = [self.choose(repeat, learned) for repeat in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         record = self.record(bounds, self.references(learned[0]) if self.config.evaluation.references else {})
+        record |= self._reach(chosen[0])
         self.folder.write_json_atomic("record.json", record)
         return record
 
@@ -276,6 +279,16 @@ class Execution:
             "seconds": seconds | {"total": round(sum(seconds.values()), 1)},
             "references": references,
         }
+
+    def _reach(self, policy: Policy) -> dict[str, Any]:
+        """Which designs of the policy its score was not trained for; of the others nothing was trained, or on those designs."""
+        if self.config.method != "score" or self.config.score.kind == "laplace":
+            return {}
+        if not (self.folder.path / REACH).exists():
+            found = coverage(self.task, self.sampler, policy, outer=256, pool=512, key=named(self.key, "coverage"))
+            self.folder.write_json_atomic(REACH, {"outside_by_step": [float(x) for x in found.outside]})
+        steps: Any = self.folder.read_json(REACH)["outside_by_step"]  # type: ignore[index,call-overload]
+        return {"coverage": {"outside": sum(steps) / len(steps), "outside_by_step": steps}}
 
     def _mlmc(self) -> dict[str, Any]:
         """Beside what MLMC has spent: what the same steps cost on average, and what the paper's padded code evaluates."""

@@ -242,6 +242,7 @@ def test_a_monte_carlo_truth_finds_the_exact_score_faultless_and_a_fault_of_its_
         assert 2 * (2 + score.moves) <= passes < 6 * (2 + score.moves)  # two truths of one to three levels each
 
 
+@pytest.mark.slow
 def test_every_likelihood_is_counted():
     own, score = T, Faulty(EXACT)  # which costs nothing
     draws, outer = ImportanceTruth(TASK, 50), 64

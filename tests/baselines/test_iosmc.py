@@ -283,6 +283,7 @@ def test_log_policy_is_the_density_of_the_designs():
     assert np.allclose(*both(feedback(TASK), jr.key(0)), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit():
     whole = climb()[1]
     half = climb(on_step=lambda info: Stop if info.step == 2 else None)[1]

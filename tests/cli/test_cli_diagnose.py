@@ -107,6 +107,7 @@ def diagnosis(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_score_on_disk_turns_the_verdict(tmp_path, capsys, scaled):
     del scaled
     good = diagnosis(capsys, make_run(tmp_path / "good"), *SMALL)

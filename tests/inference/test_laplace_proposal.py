@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import pytest
 
 from scorebed.bounds_importance import importance_bounds
 from scorebed.inference.laplace import SEARCH, laplace_posterior
@@ -47,6 +48,7 @@ def test_modes_of_sources_count_once_in_any_order():
     assert int(found.histories) == SEARCH[0] * (2 * SEARCH[1] + 1)
 
 
+@pytest.mark.slow
 def test_bounds_meet_on_a_driven_system():
     # 64 draws: of the prior they would leave a gap of a nat and more.
     task = Pendulum(horizon=10)

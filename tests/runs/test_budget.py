@@ -70,6 +70,7 @@ def test_a_budget_below_the_smallest_run_is_refused_with_what_it_takes(method):
         within(configured(method), TASK, least - 1)
 
 
+@pytest.mark.slow
 def test_mlmc_takes_the_steps_whose_realised_costs_fit():
     config = configured("mlmc", repeats=2)
     budget = 20_000_000

@@ -75,6 +75,7 @@ def test_iosmc_counts_what_it_spends_and_stops_within_its_budget(tmp_path, capsy
     assert main(["train", "linear-gaussian", "--method", "iosmc", "--policy", "dad", *SMALL]) == 2
 
 
+@pytest.mark.slow
 def test_training_ends_when_the_bound_no_longer_rises_and_the_ledger_says_so(tmp_path, capsys):
     """With a vanishing learning rate nothing improves after the first estimate."""
     frozen = ["policy_training.learning_rate=1e-12", "policy_training.patience=5", "policy_training.monitor_every=5"]

@@ -162,7 +162,8 @@ def test_survivors_are_those_of_a_training_of_all_to_the_last_bit(whole, tmp_pat
             assert all(ours in (None, theirs) for ours, theirs in pairs)
 
 
-@pytest.mark.parametrize("place", ["first", *(pytest.param(p, marks=pytest.mark.slow) for p in ("second", "between"))])
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["first", "second", "between"])
 def test_a_stage_that_is_killed_stops_the_same_restarts(whole, tmp_path, monkeypatch, place):
     monkeypatch.setattr(keeper, "CHECKPOINT_SECONDS", 0.0)
     config = halved(configured("pce", *LAST))
@@ -185,6 +186,7 @@ def test_a_stage_that_is_killed_stops_the_same_restarts(whole, tmp_path, monkeyp
     assert [line | {"seconds": 0} for line in found[2]] == [line | {"seconds": 0} for line in whole[2]]
 
 
+@pytest.mark.slow
 def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_path, capsys):
     path = tmp_path / "run"
     keys = ["policies=5", "policy_training.halvings=2", "policy_training.inner=3", "evaluation.references=false"]

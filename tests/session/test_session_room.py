@@ -132,6 +132,7 @@ def test_a_design_elsewhere_that_leaves_no_room_is_told_and_the_experiment_goes_
     assert session.propose().design[0] >= 4.5 - 1e-4
 
 
+@pytest.mark.slow
 def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatch):
     """The rollouts that refining trains on obey, and so do the refined policy's proposals."""
     session.limit(LOW, HIGH)

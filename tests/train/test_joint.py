@@ -81,6 +81,7 @@ def test_a_limit_far_above_every_length_gives_the_direction_of_the_mean():
     close(jax.tree.map(lambda g: g / unit, found), jax.tree.map(lambda g: g / optax.tree.norm(truth), truth))
 
 
+@pytest.mark.slow
 def test_a_small_limit_gives_every_trajectory_the_same_say():
     # 130 = 65 chunks of 2: chunks are of whole numbers of trajectories.
     one = policy_loss(STATIC.policy, TASK, BOTH.score, batch=1)

@@ -106,7 +106,7 @@ def grid_of(kind):
     return jnp.asarray(points, jnp.float32), dy * du
 
 
-@pytest.mark.parametrize("kind", [JointFlow, ConditionalFlow])
+@pytest.mark.parametrize("kind", [JointFlow, pytest.param(ConditionalFlow, marks=pytest.mark.slow)])
 def test_a_flow_is_a_density_with_gradients_in_outcomes_designs_and_networks_only(kind):
     params, static = eqx.partition(tiny(kind), eqx.is_inexact_array)
     points, cell = grid_of(kind)

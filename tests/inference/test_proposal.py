@@ -12,7 +12,6 @@ import pytest
 from scorebed.errors import InvalidValueError
 from scorebed.inference.proposal import (
     Defensive,
-    Either,
     Exchangeable,
     Mixture,
     Slots,
@@ -37,7 +36,6 @@ def mixture(k: int) -> Mixture:
 
 DENSITIES = {
     "exchangeable": Defensive(Exchangeable(mixture(2), 2), 2, 0.2),
-    "either": Either(Exchangeable(mixture(2), 2), Slots(jnp.asarray([[-2.0], [2.0]]), jnp.asarray([[[0.4]], [[0.4]]]))),
     "slots": Slots(jnp.asarray([[-0.8], [0.9]]), jnp.asarray([[[0.4]], [[0.7]]])),
 }
 

@@ -7,8 +7,7 @@ weights p(z)p(y|z)/q(z) stay small where the particles were too few to show the 
 towards that within all components, by as much as k + 2 particles would.
 
 `Defensive` mixes in the prior, which bounds every weight by p(y|z) over its share; `Exchangeable` gives every order of
-exchangeable sources its part, for which there is no other way to be normalised; `Either` is the mean of two. All keep normalised
-densities normalised.
+exchangeable sources its part, for which there is no other way to be normalised. Both keep a normalised density normalised.
 """
 
 import abc
@@ -98,20 +97,6 @@ class Defensive(Density):
     def log_prob(self, z: Float[Array, " k"]) -> Scalar:
         fitted = math.log1p(-self.share) + self.base.log_prob(z)
         return jnp.logaddexp(math.log(self.share) + standard_normal_log_prob(z), fitted)
-
-
-class Either(Density):
-    """½ first(z) + ½ second(z): no weight is more than twice what it is under the better of the two."""
-
-    first: Density
-    second: Density
-
-    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " k"]:
-        key_which, key_first, key_second = jr.split(key, 3)
-        return jnp.where(jr.bernoulli(key_which), self.first.sample(key=key_first), self.second.sample(key=key_second))
-
-    def log_prob(self, z: Float[Array, " k"]) -> Scalar:
-        return jnp.logaddexp(self.first.log_prob(z), self.second.log_prob(z)) - math.log(2)
 
 
 class Exchangeable(Density):

@@ -69,7 +69,8 @@ def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
     before = _designs(task, random, (n, steps)), random.standard_normal((n, steps, task.noise_dim))
     noise = random.standard_normal((n, DRAWS, task.noise_dim))
     given = _single(random.standard_normal((n, task.prior.dim)), xis, *before, noise)
-    later = jnp.arange(n) % 2 == 1
+    # Corners at the first step: a constraint may keep later ones away from them.
+    later = (jnp.arange(n) % 2 == 1) & (jnp.arange(n) < CONDITIONS)
     return _numpy(once(jax.vmap(lambda *each: _step(task, *each)))(*given, later))
 
 

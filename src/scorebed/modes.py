@@ -28,6 +28,7 @@ from scorebed.tasks.base import IID, Gaussian, Markov, State, Task
 # λ at the start, and its limits.
 DAMPING, LEAST, MOST = 0.1, 1e-6, 1e4
 ACCEPTED, REFUSED = 0.2, 5.0
+SAME = 1e-2  # modes this close in z are one
 MANY = 10  # parameters: the posterior of more is hardly a sum of few Gaussians
 
 

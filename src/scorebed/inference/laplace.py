@@ -13,14 +13,13 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scorebed.inference.proposal import SHARE, Defensive, Exchangeable, Mixture, Proposal
-from scorebed.modes import DAMPING, Data, descend, gaussian_task, log_mass, point, starts
+from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts
 from scorebed.rollout import states_before
 from scorebed.tasks.base import IID, Markov, Task
 from scorebed.tasks.location import canonical, sources_of
 
 # Starts and iterations: among independent steps sources have to be looked for; a driven system is seen in all of its states.
 SEARCH, FOLLOW = (32, 24), (2, 8)
-SAME = 1e-2  # modes this close in z are one
 
 
 def laplace_posterior(

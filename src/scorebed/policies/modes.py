@@ -20,13 +20,12 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from scorebed.anchors import anchors
-from scorebed.modes import DAMPING, Data, descend, gaussian_task, log_mass, point, starts
+from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts
 from scorebed.nets import MLP
 from scorebed.policies.base import Policy
 from scorebed.tasks.base import IID, Markov, State, Task, frozen
 
 WAVES = 6  # of each kind, as features of the time
-SAME = 1e-2  # modes this close in z are one
 
 
 class Knowledge(eqx.Module):

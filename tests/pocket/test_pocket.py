@@ -31,6 +31,7 @@ sys.modules["scorebed"] = None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
+WITHOUT_JAX = ALONE.replace("= None", '= sys.modules["jax"] = None')
 SEED = 7
 
 
@@ -47,10 +48,10 @@ def recurrent(tmp_path_factory) -> tuple[Run, Path]:
     return exported(tmp_path_factory.mktemp("pocket"), "gru", "pendulum")
 
 
-def by_client(folder: Path, log: Path, typed: str, script: str = "client.py", seed: int = SEED):
+def by_client(folder: Path, log: Path, typed: str, *, seed: int = SEED, jax: bool = True):
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     return subprocess.run(
-        [sys.executable, "-c", ALONE, str(folder / script), str(log), str(seed)],
+        [sys.executable, "-c", ALONE if jax else WITHOUT_JAX, str(folder / "client.py"), str(log), str(seed)],
         input=typed, capture_output=True, text=True, env=environment, timeout=100,
     )  # fmt: skip
 
@@ -75,8 +76,8 @@ def by_session(run, db, ys, elsewhere=None):
     return np.asarray(found)
 
 
-def client_of(folder: Path, script: str = "client"):
-    """The client as a module, as a script of somebody's own would import it."""
+def module_of(folder: Path, script: str):
+    """A script as a module, as one of somebody's own would import it."""
     spec = importlib.util.spec_from_file_location(script, folder / f"{script}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[script] = module
@@ -84,27 +85,27 @@ def client_of(folder: Path, script: str = "client"):
     return module
 
 
-def walk(module, ys, seed=SEED):
+def walk(policy, ys):
     """Like `by_session`."""
-    run, design = module.programs(seed), getattr(module, "client", module).design
     steps = []
     for y in ys:
-        steps.append({"xi": design(run, steps), "y": y})
-    return np.asarray([*(step["xi"] for step in steps), design(run, steps)])
+        steps.append({"xi": policy.design(steps), "y": y})
+    return np.asarray([*(step["xi"] for step in steps), policy.design(steps)])
 
 
 @pytest.fixture(scope="session")
-def module(recurrent):
-    return client_of(recurrent[1])
+def client(recurrent):
+    module_of(recurrent[1], "policy")
+    return module_of(recurrent[1], "client")
 
 
 @pytest.fixture(scope="session")
-def programs(module):
-    return module.programs(SEED)
+def policy(client):
+    return client.Policy(SEED)
 
 
 def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes_on_where_it_was(
-    recurrent, module, programs, tmp_path, monkeypatch
+    recurrent, client, policy, tmp_path, monkeypatch
 ):
     """Designs of a policy with noise agree only if the noise is that of the session: another seed moves them by tenths."""
     run, folder = recurrent
@@ -126,12 +127,12 @@ def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes
 
     def made(seed):
         assert seed == SEED
-        return programs
+        return policy
 
     monkeypatch.setattr("builtins.input", answer)
-    monkeypatch.setattr(sys, "argv", ["client.py", str(log), str(SEED + 1)])
+    monkeypatch.setattr(client, "Policy", made)
     with pytest.raises(EOFError):
-        module.main(made)
+        client.main(log, SEED + 1)
     kept = lines(log)
     assert [line["y"] for line in kept] == ys
     wanted = by_session(run, tmp_path / "live.sqlite", ys, {1: (0.25,)})
@@ -175,14 +176,11 @@ def test_the_onnx_form_gives_the_same_designs_for_the_seeds_that_it_has(recurren
     run, folder = recurrent
     ys = outcomes(run.task, 3)
     typed = "".join(" ".join(map(str, y)) + "\n" for y in ys)
-    code = ALONE.replace("= None", '= sys.modules["jax"] = None')
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])}
     log = tmp_path / "log.jsonl"
-    subprocess.run([sys.executable, "-c", code, str(folder / "client_onnx.py"), str(log), str(SEED)], input=typed,
-                   capture_output=True, text=True, env=environment, timeout=100)  # fmt: skip
+    by_client(folder, log, typed, jax=False)
     wanted = by_session(run, tmp_path / "live.sqlite", ys)
     np.testing.assert_allclose([line["xi"] for line in lines(log)], wanted[:3], rtol=1e-4, atol=1e-5)
-    refused = by_client(folder, tmp_path / "other.jsonl", typed, "client_onnx.py", seed=SEEDS)
+    refused = by_client(folder, tmp_path / "other.jsonl", typed, seed=SEEDS, jax=False)
     assert f"0 to {SEEDS - 1}" in refused.stderr
     assert not (tmp_path / "other.jsonl").exists()
 
@@ -202,37 +200,39 @@ def test_every_policy_is_exported_as_it_is(policy, task, tmp_path):
     run, folder = exported(tmp_path, policy, task)
     ys = outcomes(run.task, 5)
     wanted = by_session(run, tmp_path / "live.sqlite", ys)
-    np.testing.assert_allclose(walk(client_of(folder), ys), wanted, rtol=1e-5, atol=1e-6)
+    module = module_of(folder, "policy")
+    np.testing.assert_allclose(walk(module.Policy(SEED), ys), wanted, rtol=1e-5, atol=1e-6)
     pytest.importorskip("onnxruntime", reason="the ONNX form needs onnxruntime: pip install onnxruntime")
-    np.testing.assert_allclose(walk(client_of(folder, "client_onnx"), ys), wanted, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(walk(module.Policy(SEED, module.by_onnx), ys), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(module, programs, tmp_path, monkeypatch, capsys):
-    failed = [{"xi": [0.25], "y": None}]
-    again = {**programs, "noise": programs["noise"][1:]}
-    assert module.design(programs, failed) == module.design(again, []) != module.design(programs, [])
+def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(client, policy, tmp_path, monkeypatch, capsys):
+    failed, first = policy.design([{"xi": [0.25], "y": None}]), policy.design([])
+    with monkeypatch.context() as later:
+        later.setattr(policy, "noise", policy.noise[1:])
+        assert failed == policy.design([]) != first
     # Where a step depends on the one before there is no failed trial, as in a session.
     log, typed = tmp_path / "log.jsonl", iter(["s", "0.1 0.2", "s"])
     monkeypatch.setattr("builtins.input", lambda _: next(typed))
-    monkeypatch.setattr(sys, "argv", ["client.py", str(log)])
+    monkeypatch.setattr(client, "Policy", lambda _: policy)
     with pytest.raises(StopIteration):
-        module.main(lambda _: programs)
+        client.main(log, 0)
     assert [line["y"] for line in lines(log)] == [[0.1, 0.2]]
     assert capsys.readouterr().err.count("not stored") == 2
-    monkeypatch.setitem(module.ABOUT, "independent", True)
+    monkeypatch.setitem(client.ABOUT, "independent", True)
     typed = iter(["s"])
     with pytest.raises(StopIteration):
-        module.main(lambda _: programs)
+        client.main(log, 0)
     assert [line["y"] for line in lines(log)] == [[0.1, 0.2], None]
 
 
 def test_the_client_is_short_enough_to_be_read():
-    """At most fifty lines of code, without empty ones and words."""
+    """At most thirty lines of code, without empty ones and words."""
     text = (resources.files("scorebed.pocket") / "client.py").read_text()
     owners = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.FunctionDef)]
     told = [node.body[0] for node in owners if ast.get_docstring(node)]
     words = {line for node in told for line in range(node.lineno, node.end_lineno + 1)}
-    assert sum(bool(line.strip()) and i not in words for i, line in enumerate(text.splitlines(), start=1)) <= 50
+    assert sum(bool(line.strip()) and i not in words for i, line in enumerate(text.splitlines(), start=1)) <= 30
 
 
 def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(recurrent, tmp_path, monkeypatch, capsys):
@@ -246,7 +246,9 @@ def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(rec
     assert "tanh" in (tmp_path / "pocket" / "README.md").read_text()
     names = {path.name for path in (tmp_path / "pocket").iterdir()}
     assert {"design.jax", "client.py"} <= names
-    assert not names & {"design.onnx", "client_onnx.py", "noise.safetensors"}
+    assert not names & {"design.onnx", "noise.safetensors"}
+    refused = by_client(tmp_path / "pocket", tmp_path / "log.jsonl", "", jax=False)
+    assert "no ONNX form: it has the operation 'tanh'" in refused.stderr
 
 
 def test_a_folder_that_exists_is_left_as_it_is(recurrent, tmp_path):

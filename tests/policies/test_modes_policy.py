@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from scorebed.modes import Data, value
-from scorebed.policies.modes import Modes
+from scorebed.policies.modes import SETTLED, Modes, by_rank
 from scorebed.rollout import draw_noise, rollout
 from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.location import LocationFinding
 from scorebed.tasks.pendulum import Pendulum
 
 LINEAR = LinearGaussian(mean=(0.5, -1.0), covariance=((1.0, 0.3), (0.3, 0.5)), noise=0.7, horizon=4)
@@ -87,3 +88,29 @@ def test_training_leaves_the_model_alone_and_moves_the_rest(policy):
 
 def test_what_its_designs_cost(policy):
     assert policy.design_nle == (2 * (2 * 3 + 1) + 1) * (1 + 2 + 3 + 4)
+
+
+def test_the_best_known_part_comes_first_and_settled_ones_last():
+    best = jnp.arange(8.0)
+    spread = jnp.asarray([0.5, 0.7, 0.1, 0.1, SETTLED / 2, SETTLED / 2, 0.3, 0.4])
+    found, spreads = by_rank(best, spread, 4)
+    np.testing.assert_array_equal(found, [2, 3, 6, 7, 0, 1, 4, 5])
+    np.testing.assert_array_equal(spreads, spread[found.astype(int)])
+    for order in ([3, 1, 0, 2], [1, 0, 3, 2]):
+        again = by_rank(*(a.reshape(4, 2)[jnp.asarray(order)].reshape(-1) for a in (best, spread)), 4)
+        np.testing.assert_array_equal(again[0], found)
+
+
+def test_among_many_sources_it_starts_at_the_best_known():
+    """Five sources are more than four heads. Six outcomes around one of them tell its place and little of the others'."""
+    task = LocationFinding(sources=5, horizon=7)
+    policy = eqx.filter_jit(lambda: Modes(task, iterations=8, key=jr.key(0)))()
+    theta = jnp.asarray([1.0, 0.5, -2.0, -2.0, -2.0, 2.0, 2.0, -2.0, -1.5, 0.0])
+    around = jnp.asarray([[0.0, 0.2], [0.2, 0.0], [-0.2, 0.0], [0.0, -0.2], [0.1, 0.1], [-0.1, 0.1]])
+    xis = theta[:2] + around
+    ys = jax.vmap(lambda xi: task.mean(theta, None, xi))(xis)
+    memory = jax.jit(lambda: told(policy, xis, ys))()
+    assert (np.asarray(memory.spread[:2]) < 0.2).all()
+    assert (np.asarray(memory.spread).reshape(5, 2).max(1)[1:] > 0.5).all()
+    np.testing.assert_allclose(memory.best[:2], theta[:2], atol=0.05)
+    np.testing.assert_allclose(policy.design(memory, jnp.zeros(0)), theta[:2], atol=0.15)

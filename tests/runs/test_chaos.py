@@ -12,7 +12,7 @@ from tiny_runs import finish, same_parameters, train
 MARKS = (
     *["checkpoints/score-0"] * 5, "score-0.safetensors",
     *["checkpoints/policy-0-0"] * 5, "choice-0.json", "policy-0.safetensors", "bounds-0.json",
-    *["checkpoints/static"] * 3, "static.safetensors", "bounds-random.json", "record.json",
+    "bounds-random.json", *["checkpoints/static"] * 3, "static.safetensors", "record.json",
 )  # fmt: skip
 
 # Everything that a run keeps passes through fsync. A life that comes to its record is ended there: none ends by itself.

@@ -182,7 +182,7 @@ def _two_cores(task: Task, policy: str, *, quick: bool) -> Values:
         "policies": 3 if policy == "plan" and not quick else 1,
         "score": {
             **network,
-            "steps": _score_steps(task) if quick else 4000,
+            "steps": _score_steps(task, quick=quick),
             "batch": 256,
             "learning_rate": 1e-3,
             "clip": 10.0,
@@ -201,7 +201,7 @@ def _two_cores(task: Task, policy: str, *, quick: bool) -> Values:
             **_monitor(task, own=own),
             "patience": 50 if dynamical and quick else 0,
         }
-        | _schedule(policy, dynamical=recurrent, quick=quick),
+        | _schedule(policy, task, dynamical=recurrent, quick=quick),
         "evaluation": {
             "outer": 512 if quick else 2048,
             "inner": 100_000 if own else _paper_inner(task) if not quick else 1_000_000,
@@ -215,18 +215,24 @@ def _monitor(task: Task, *, own: bool) -> Values:
     """Estimates that good policies do not press against; by modes where these are known to tell nearly all."""
     if knows_modes(task) and not has_nuisance(task):
         return {"monitor": "importance", "monitor_inner": 256}
-    return {"monitor_inner": 20_000 if own else 100_000}
+    return {"monitor_inner": 20_000 if own else 300_000 if _many_sources(task) else 100_000}
 
 
-def _score_steps(task: Task) -> int:
+def _score_steps(task: Task, *, quick: bool) -> int:
     """About two minutes of stage 1: a step on the larger systems takes twice as long as on the pendulum."""
+    if _many_sources(task):
+        return 600 if quick else 2000
+    if not quick:
+        return 4000
     if isinstance(task, IID):
         return 1200
     return 1500 if isinstance(task, CartPole | DoubleLink) else 3000
 
 
-def _schedule(policy: str, *, dynamical: bool, quick: bool) -> Values:
+def _schedule(policy: str, task: Task, *, dynamical: bool, quick: bool) -> Values:
     """How a policy is trained that has its own wishes, or any other."""
+    if policy == "modes" and _many_sources(task):
+        return {"steps": 50 if quick else 200, "batch": 64, "learning_rate": 1e-3}
     if policy == "modes":
         return {"steps": 150 if quick else 600, "batch": 64 if quick else 128, "learning_rate": 3e-3}
     if policy == "plan":
@@ -238,6 +244,11 @@ def _paper_inner(task: Task) -> int:
     """Contrastive parameters of the paper's bounds."""
     planar = isinstance(task, LocationFinding) and task.designs.dim == 2
     return 5_000_000 if planar or isinstance(task, Gravimetry) else 1_000_000
+
+
+def _many_sources(task: Task) -> bool:
+    """More than posterior modes are known to tell; steps of training cost ten times as much as with two sources."""
+    return isinstance(task, LocationFinding) and not knows_modes(task)
 
 
 def _built_in(task: Task) -> bool:

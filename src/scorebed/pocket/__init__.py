@@ -1,5 +1,5 @@
 """The policy for a bench computer: what a live experiment needs of a run, without this library.
 
 `programs` makes the three functions of a policy and its noise, `onnx` and `protobuf` write them as ONNX, `folder` puts them into
-a folder with a manifest, and `client` is the script that goes with it and runs there.
+a folder with a manifest, and `policy` and `client` are the scripts that go with it and run there.
 """

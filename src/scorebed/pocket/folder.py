@@ -4,7 +4,8 @@ policy.safetensors               the weights
 init, design, update, noise.jax  the programs, by `jax.export`
 init, design, update.onnx        the same with their weights, where they convert
 noise.safetensors                the noise of the seeds 0 to 255, for the ONNX form
-client.py, client_onnx.py        next design → measure → enter
+client.py                        next design → measure → enter
+policy.py                        the programs as a function, for the client or for a script of somebody's own
 manifest.json, SHA256SUMS        what it is, and whether it is whole
 """
 
@@ -87,10 +88,9 @@ def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
         files |= {f"{name}.onnx": to_onnx(name, programs.each[name], weights) for name in kept}
         files["noise.safetensors"] = encode_leaves({"noise": np.asarray(noise_of(programs, SEEDS))})
         onnx: dict[str, Any] = {"programs": kept, "opset": OPSET, "seeds": SEEDS}
-        files["client_onnx.py"] = _own("client_onnx.py")
     except NoOnnxError as error:
         onnx = {"programs": [], "reason": str(error)}
-    files["client.py"] = _own("client.py")
+    files |= {name: _own(name) for name in ("client.py", "policy.py")}
     manifest = _manifest(run, programs, onnx) | {"files": {name: digest(data) for name, data in sorted(files.items())}}
     files["manifest.json"] = (strict_json.dumps(manifest, indent=2) + "\n").encode()
     files["README.md"] = _readme(manifest).encode()
@@ -144,7 +144,7 @@ def _own(name: str) -> bytes:
 def _readme(manifest: dict[str, Any]) -> str:
     onnx = manifest["onnx"]
     with_onnx = (
-        "Without JAX: `pip install numpy onnxruntime safetensors`, and `client_onnx.py` in its place."
+        "Without JAX: `pip install numpy onnxruntime safetensors`."
         if onnx["programs"]
         else f"There is no ONNX form of this policy: {onnx['reason']}."
     )

@@ -8,6 +8,10 @@ estimate as closely as the estimate is good: in location finding an experiment g
 has to compute the place from the data is off by more than that. They start as the most telling designs of a known z
 (`anchors.py`).
 
+Of many sources a mode tells the places of those that were found, in any order. If there are more of them than heads, they stand
+in ẑ by rank, the best known first and those that are settled last, and head h starts as the place of the h-th: look next to the
+best known source until it is settled, then to the next.
+
 Modes are found, not trained: the path of a gradient through them is one Gauss–Newton step at ẑ, ∂ẑ = −P⁻¹ ∂(z + Hᵀr), which at a
 mode is the derivative of the mode itself. For Gaussian outcomes of independent steps or Markov transitions; the designs of one
 experiment cost J (2 · iterations + 1) + 1 NLE for every pair of a step and a step before it or itself.
@@ -20,12 +24,15 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from scorebed.anchors import anchors
-from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts
+from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts, value
 from scorebed.nets import MLP
 from scorebed.policies.base import Policy
 from scorebed.tasks.base import IID, Markov, State, Task, frozen
+from scorebed.tasks.location import sources_of
 
 WAVES = 6  # of each kind, as features of the time
+SETTLED = 0.02  # spread, in units of the prior's: a source known as well as this needs no further look
+LEAD = 6.0  # of the first head's gate among many sources
 
 
 class Knowledge(eqx.Module):
@@ -52,12 +59,14 @@ class Modes(Policy):
     free: MLP
     particles: int = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
+    ranked: int = eqx.field(static=True)
+    """Parts of z, such as sources, that can be exchanged and stand in `best` by rank; 1: all stand as they are."""
 
     def __init__(
         self,
         task: Task,
         *,
-        particles: int = 8,
+        particles: int | None = None,
         iterations: int = 2,
         heads: int = 4,
         width: int = 64,
@@ -65,14 +74,21 @@ class Modes(Policy):
     ):
         key_maps, key_gates, key_offsets, key_free = jr.split(key, 4)
         k, dx = task.prior.dim, task.designs.dim
-        self.task, self.particles, self.iterations = gaussian_task(task, "the policy 'modes'"), particles, iterations
-        if isinstance(task, IID):
+        self.ranked = sources_of(task) if sources_of(task) > heads else 1
+        self.task, self.iterations = gaussian_task(task, "the policy 'modes'"), iterations
+        self.particles = particles or (4 if self.ranked > 1 else 8)
+        inputs = 2 * k + 2 + 2 * WAVES
+        self.gates = MLP((inputs, width, heads + 1), jax.nn.silu, key=key_gates)
+        if self.ranked > 1:
+            self.maps, self.shifts = jnp.eye(k)[: heads * dx].reshape(heads, dx, k), jnp.zeros((heads, dx))
+            self.gates = eqx.tree_at(
+                lambda net: net.layers[-1].bias, self.gates, replace_fn=lambda b: b.at[0].add(LEAD)
+            )
+        elif isinstance(task, IID):
             # All restarts have the same: the most telling designs are a matter of the task.
             self.maps, self.shifts = anchors(task, heads, key=jr.key(0))
         else:
             self.maps, self.shifts = 0.3 * jr.normal(key_maps, (heads, dx, k)), jnp.zeros((heads, dx))
-        inputs = 2 * k + 2 + 2 * WAVES
-        self.gates = MLP((inputs, width, heads + 1), jax.nn.silu, key=key_gates)
         self.offsets = MLP((inputs, width, heads * dx), jax.nn.silu, key=key_offsets)
         self.free = MLP((inputs, width, width, dx), jax.nn.silu, key=key_free)
 
@@ -123,13 +139,24 @@ class Modes(Policy):
         near = (jnp.abs(modes - mode).max(1) < SAME).astype(mass.dtype)
         sure = jnp.stack([jax.nn.softmax(mass) @ near, points.value[chosen] / task.horizon])
         spread = jnp.sqrt(jnp.diag(covariance))
-        best = mode - jax.lax.stop_gradient(covariance) @ point(task, mode, data).gradient
+        best = mode - jax.lax.stop_gradient(covariance) @ jax.grad(lambda z: value(task, z, data))(mode)
+        best, spread = by_rank(best, spread, self.ranked)
         return Knowledge(ys, xis, t + 1, modes, damping, best, *jax.lax.stop_gradient((spread, sure)))
 
     @property
     def design_nle(self) -> int:
         T = self.task.horizon
         return (self.particles * (2 * self.iterations + 1) + 1) * T * (T + 1) // 2
+
+
+def by_rank(
+    best: Float[Array, " k"], spread: Float[Array, " k"], parts: int
+) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+    """Both with the best known part first; parts that are settled come last."""
+    size = jnp.sqrt((spread.reshape(parts, -1) ** 2).mean(1))
+    order = jnp.argsort(jnp.where(size < SETTLED, size.max() + size, size))
+    best, spread = (a.reshape(parts, -1)[order].reshape(-1) for a in (best, spread))
+    return best, spread
 
 
 def _states(task: Task, ys: Float[Array, "T dy"]) -> State:

@@ -52,7 +52,10 @@ void double_link(long N, long T, long M, const float *restrict theta, const floa
   }
 }
 
-// theta [30][M] = ten sources in space, xi [N][T][3], y [N][T][1], out [N][M]
+#define TILE 256
+
+// theta [30][M] = ten sources in space, xi [N][T][3], y [N][T][1], out [N][M]. In tiles that stay in the cache, with the loop over
+// sources outside: thirty columns at once are more than the compiler vectorises.
 void location_finding_3d(long N, long T, long M, const float *restrict theta, const float *restrict xi, const float *restrict y,
                          float *restrict out) {
 #pragma omp parallel for schedule(static)
@@ -61,15 +64,21 @@ void location_finding_3d(long N, long T, long M, const float *restrict theta, co
     for (long m = 0; m < M; m++) o[m] = 0;
     for (long t = 0; t < T; t++) {
       const float *x = xi + (n * T + t) * 3, x0 = x[0], x1 = x[1], x2 = x[2], yt = y[n * T + t];
-      for (long m = 0; m < M; m++) {
-        float mu = 0.1f;
+      for (long first = 0; first < M; first += TILE) {
+        const long size = M - first < TILE ? M - first : TILE;
+        float mu[TILE];
+        for (long m = 0; m < size; m++) mu[m] = 0.1f;
         for (int k = 0; k < 10; k++) {
-          const float *s = theta + 3 * k * M + m;
-          float a = s[0] - x0, b = s[M] - x1, c = s[2 * M] - x2;
-          mu += 1.f / (1e-4f + a * a + b * b + c * c);
+          const float *p = theta + 3 * k * M + first, *q = p + M, *s = q + M;
+          for (long m = 0; m < size; m++) {
+            float a = p[m] - x0, b = q[m] - x1, c = s[m] - x2;
+            mu[m] += 1.f / (1e-4f + a * a + b * b + c * c);
+          }
         }
-        float r = (yt - logf(mu)) * 2.f;
-        o[m] += -0.5f * r * r - 0.22579135f;
+        for (long m = 0; m < size; m++) {
+          float r = (yt - logf(mu[m])) * 2.f;
+          o[first + m] += -0.5f * r * r - 0.22579135f;
+        }
       }
     }
   }

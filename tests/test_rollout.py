@@ -10,8 +10,8 @@ from jaxtyping import Array, Float
 
 from scorebed.errors import ScorebedError
 from scorebed.policies.random import Replay
-from scorebed.rollout import Noise, draw_noise, log_likelihood, log_likelihoods, observe, rollout
-from scorebed.tasks import TASKS
+from scorebed.rollout import TILE, Noise, draw_noise, log_likelihood, log_likelihoods, observe, rollout
+from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Gaussian, History
 from scorebed.tasks.priors import standard_normal
 from scorebed.tasks.spaces import Quantity, Real
@@ -108,3 +108,12 @@ def test_outcomes_depend_on_no_later_design(experiment):
 def test_replay_refuses_to_draw():
     with pytest.raises(ScorebedError, match="Replay"):
         draw_noise(TASKS["pendulum"](), Replay(), key=jr.key(0))
+
+
+def test_many_coordinates_in_tiles_are_as_without():
+    task = make_task("location-finding-3d")
+    assert TILE // task.prior.dim < 512
+    thetas = jr.normal(jr.key(0), (512, task.prior.dim))
+    ys, xis = jr.normal(jr.key(1), (task.horizon, 1)), jr.normal(jr.key(2), (task.horizon, 3))
+    each = jax.jit(jax.vmap(lambda theta: log_likelihood(task, theta, ys, xis)))(thetas)
+    np.testing.assert_allclose(jax.jit(lambda: log_likelihoods(task, thetas, ys, xis))(), each, rtol=2e-5, atol=1e-3)

@@ -1,6 +1,7 @@
 """What a preset reaches: the table, and runs that lend their scores."""
 
 import json
+import shutil
 
 import pytest
 
@@ -68,3 +69,8 @@ def test_both_methods_are_trained_and_the_joint_one_starts_from_the_score_of_the
     scores = [(out / f"linear-gaussian-{method}-0" / name).read_bytes() for method in ("score", "jointscore")]
     assert scores[0] == scores[1]
     assert "jointscore" in (out / "table.md").read_text()
+    # What the folder has is not trained again, and further seeds in it are shown.
+    shutil.copytree(out / "linear-gaussian-score-0", out / "linear-gaussian-score-1")
+    assert main([*arguments, "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)["tasks"]
+    assert [len(each["records"]) for each in again] == [2, 1]

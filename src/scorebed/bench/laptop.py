@@ -6,6 +6,7 @@ folder of its own, so that a bench that was stopped goes on where it was.
 """
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -87,15 +88,18 @@ def laptop(
     overrides: Sequence[str] = (),
     progress: Progress,
 ) -> list[Reached]:
-    """The methods on every task, `seeds` times each."""
+    """The methods on every task, `seeds` times each; runs of further seeds that the folder already has count too."""
     make_folder(out)
     reached = []
     for name in tasks:
         records: dict[str, list[tuple[dict[str, Any], dict[str, float]]]] = {method: [] for method in methods}
-        for seed in range(seeds):
+        counts = {method: max(seeds, _finished(out / f"{name}-{method}")) for method in methods}
+        for seed in range(max(counts.values())):
             before = out / f"{name}-score-{seed}"
             for method, found in records.items():
                 path = out / f"{name}-{method}-{seed}"
+                if seed >= counts[method]:
+                    continue
                 progress.begin(f"{name}, {method}, seed {seed}", 0, 0)
                 # What a policy is compared with does not depend on its seed: once for a task is enough.
                 references = f"evaluation.references={str(method == 'score' and seed == 0).lower()}"
@@ -106,6 +110,11 @@ def laptop(
                 jax.clear_caches()
         reached += [Reached(name, method, *zip(*found, strict=True)) for method, found in records.items()]
     return reached
+
+
+def _finished(stem: Path) -> int:
+    """How many seeds, from zero on, have a run that is done."""
+    return next(s for s in itertools.count() if not Path(f"{stem}-{s}", "record.json").exists())
 
 
 def _tight(folder: RunFolder, progress: Progress) -> dict[str, float]:

@@ -29,7 +29,9 @@ def bench(
     minutes: Annotated[str | None, Parameter(help="Of compare: minutes of training for every method.")] = None,
     preset: Annotated[str | None, Parameter(help="quick, laptop or paper; compare takes quick.")] = None,
     seed: Annotated[str, Parameter(help="Of compare: seed of all random numbers.")] = "0",
-    seeds: Annotated[str, Parameter(help="Of laptop: number of seeds.")] = "1",
+    seeds: Annotated[
+        str, Parameter(help="Of laptop: number of seeds; those that the folder has already are shown too.")
+    ] = "1",
     out: Annotated[Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")] = None,
     set_: Annotated[
         list[str], Parameter(name="--set", negative="", help="A single value for all runs, as key=value.")

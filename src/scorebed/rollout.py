@@ -86,7 +86,8 @@ def log_likelihoods(
     coordinate, so that each scalar of the task becomes a contiguous vector. `vmap` over trajectories outside. Many coordinates
     are taken in tiles that stay in a core's own cache: three times as fast with thirty of them.
     """
-    (M, k), tile = thetas.shape, 1 << (TILE // thetas.shape[1]).bit_length() >> 1
+    M, k = thetas.shape
+    tile = 1 << max(TILE // k, 1).bit_length() - 1  # a power of two, as chunks of parameters are
     if k > FEW and tile < M and M % tile == 0:
         tiles = thetas.reshape(-1, tile, k)
         return jax.lax.map(lambda part: log_likelihoods(task, part, ys, xis), tiles).reshape(M)

@@ -44,7 +44,7 @@ PAPER = {
 COLUMNS = (
     "task", "method", "policy", "lower bound", "upper bound", "by importance", "random", "static", "NLE", "seconds", "paper",
 )  # fmt: skip
-# Of importance bounds; of many sources every draw takes a permanent, and a thousand times as long as of two.
+# Of importance bounds; of many sources every draw takes a permanent, and is tens of times slower than of two.
 TIGHT: dict[str, Any] = {"outer": 512, "inner": 4096}
 TIGHT_OF_MANY: dict[str, Any] = {"outer": 64, "inner": 1024}
 TIGHT_FILE = "bounds-importance.json"

@@ -247,7 +247,7 @@ def _paper_inner(task: Task) -> int:
 
 
 def _many_sources(task: Task) -> bool:
-    """More than posterior modes are known to tell; steps of training cost ten times as much as with two sources."""
+    """More than posterior modes are known to tell; a step of training takes seven times as long as with two sources."""
     return isinstance(task, LocationFinding) and not knows_modes(task)
 
 

@@ -20,7 +20,7 @@ LAYERS = (
     ("variational",),
     ("losses",),
     ("estimators",),
-    ("bounds", "bounds_importance", "bounds_nuisance"),
+    ("bounds", "bounds_importance", "bounds_nuisance", "bounds_smc"),
     ("diagnostics", "check"),
     ("train",),
     ("baselines",),

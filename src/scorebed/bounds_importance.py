@@ -21,8 +21,8 @@ sum. `Bounds.ceiling` is its mean, log(M+1) above the bound of Barber and Agakov
 trajectories for which w_0 is more than half of the sum.
 
 Sources that can be exchanged have a posterior with K! copies of every peak, and so has q: it is the mean over all orders of a
-density of ordered sources, a sum for few of them and a permanent for up to twelve (`inference/proposal.py`). The prior and the
-weights need no factor K! then, and no draw falls where its weight is zero.
+density of up to four ordered sources (`inference/proposal.py`). The prior and the weights need no factor K! then, and no draw
+falls where its weight is zero. More sources are for `bounds_smc.py`.
 
 Everything happens in z: outcomes depend on z through θ alone, so the information about z is that about θ even where f has no
 inverse (the depth floor of gravimetry, a random sign).
@@ -37,6 +37,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
 from scorebed.bounds import Bounds
@@ -51,7 +52,7 @@ from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
 from scorebed.tasks.interest import refuse_nuisance
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.location import LARGEST_ORDERED, LocationFinding, many_sources, sources_of
 
 OUTER = 256
 INNER = 4096
@@ -95,14 +96,30 @@ def importance_bounds(
     require(outer >= 2 and inner >= 1, "the size of a bound", got=f"outer={outer}, inner={inner}",
             expected="at least two outer and one inner sample", fix=f"{OUTER} and {INNER} are usual.")  # fmt: skip
     refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
-    propose = propose or usual_proposal
+    require(not many_sources(task), "the sources of a task for importance bounds", got=sources_of(task),
+            expected=f"at most {LARGEST_ORDERED}", fix="use bounds by SMC: smc_bounds, or --bound smc.")  # fmt: skip
+    of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)
+    return bounds_over_trajectories(task, policy, of_one, outer=outer, inner=inner, on_group=on_group, key=key)
+
+
+def bounds_over_trajectories(
+    task: Task,
+    policy: Policy,
+    of_one: Partial,
+    *,
+    outer: int,
+    inner: int,
+    on_group: Callable[[int, int], None],
+    key: PRNGKeyArray,
+) -> Bounds:
+    """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory."""
     size = min(GROUP, outer)
     groups = -(-outer // size)
     found = []
     for g in range(groups):
         # The last group is filled up with further trajectories, which are then dropped: one program serves all.
         indices = jnp.arange(g * size, (g + 1) * size)
-        found.append(jax.tree.map(np.asarray, _group_bounds(task, policy, inner, propose, indices, key)))
+        found.append(jax.tree.map(np.asarray, _group_bounds(task, policy, of_one, indices, key)))
         on_group(g + 1, groups)
     each = jax.tree.map(lambda *parts: np.concatenate(parts)[:outer], *found)
     lower, lower_se = _mean(each.lower)
@@ -159,14 +176,15 @@ def trajectory_bounds(
 
 @eqx.filter_jit
 def _group_bounds(
-    task: Task, policy: Policy, inner: int, propose: Propose, indices: Int[Array, " N"], key: PRNGKeyArray
+    task: Task, policy: Policy, of_one: Partial, indices: Int[Array, " N"], key: PRNGKeyArray
 ) -> TrajectoryBounds:
     """Everything about some trajectories, by their numbers."""
 
     def one(index: Int[Array, ""]) -> TrajectoryBounds:
         base = jr.fold_in(key, index)
         z, ys, xis = latent_experiment(task, policy, key=named(base, "run"))
-        return trajectory_bounds(task, z, ys, xis, propose=propose, inner=inner, key=named(base, "bounds"))
+        found: TrajectoryBounds = of_one(z, ys, xis, key=named(base, "bounds"))
+        return found
 
     return jax.vmap(one)(indices)
 

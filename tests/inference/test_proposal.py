@@ -1,6 +1,5 @@
 """Densities for importance sampling: normalised, drawn from as they say, and close to the points they were fitted to."""
 
-import itertools
 import math
 
 import jax
@@ -14,12 +13,10 @@ from scorebed.inference.proposal import (
     Defensive,
     Exchangeable,
     Mixture,
-    Slots,
     fit_mixture,
-    fit_slots,
-    log_permanent,
     standard_normal_log_prob,
 )
+from scorebed.inference.sources import Balls
 
 
 def mixture(k: int) -> Mixture:
@@ -36,7 +33,7 @@ def mixture(k: int) -> Mixture:
 
 DENSITIES = {
     "exchangeable": Defensive(Exchangeable(mixture(2), 2), 2, 0.2),
-    "slots": Slots(jnp.asarray([[-0.8], [0.9]]), jnp.asarray([[[0.4]], [[0.7]]])),
+    "balls": Balls(jnp.asarray([0.2, 0.8]), jnp.asarray([[-0.8, -0.8], [0.9, 0.9]]), jnp.asarray([0.4, 0.7])),
 }
 
 
@@ -90,31 +87,3 @@ def test_a_fit_finds_narrow_modes_and_survives_bad_points():
     plain = np.asarray(fit(points * jnp.nan, fresh))
     normal = np.asarray(jax.vmap(standard_normal_log_prob)(fresh))
     assert (np.abs(plain - normal) < 1).all()
-
-
-def test_the_permanent_is_the_sum_over_all_orders():
-    # Rows of very different sizes, and densities so narrow that few orders count.
-    random = np.random.default_rng(0)
-    for spread in (0.0, 1.0, 20.0):
-        matrix = spread * random.normal(size=(5, 5)) + 100 * random.normal(size=(5, 1))
-        orders = np.asarray(list(itertools.permutations(range(5))))
-        truth = np.logaddexp.reduce(matrix[np.arange(5), orders].sum(1))
-        np.testing.assert_allclose(log_permanent(jnp.asarray(matrix, jnp.float32)), truth, atol=2e-4)
-
-
-def test_the_permanent_of_ten_alike_sources_keeps_its_digits():
-    np.testing.assert_allclose(jax.jit(log_permanent)(jnp.zeros((10, 10))), math.lgamma(11), atol=1e-4)
-
-
-def test_slots_are_found_in_sources_of_any_order():
-    # Three sources, two of them narrow. A density that does not know who is who, of three alike sources, loses 3! / 3³: 1.5 nats.
-    random = np.random.default_rng(1)
-    means, scales = np.asarray([[-1.0, 0.0], [1.0, 0.5], [0.0, 1.5]]), np.asarray([0.2, 0.2, 0.6])
-    points = means + scales[:, None] * random.normal(size=(2000, 3, 2))
-    entropy = math.log(6) + (math.log(2 * math.pi * math.e) + 2 * np.log(scales)).sum()
-    points = np.stack([random.permutation(point) for point in points]).astype(np.float32)
-    fit = jax.jit(lambda points, fresh: jax.vmap(fit_slots(points).log_prob)(fresh.reshape(-1, 6)))
-    points, fresh = map(jnp.asarray, np.split(points, 2))
-    # Wider copies and a tenth of the prior take a third of a nat for each source.
-    assert -entropy - 1.3 < np.mean(fit(points, fresh)) < -entropy + 0.1
-    assert np.isfinite(fit(points * jnp.nan, fresh)).all()

@@ -1,8 +1,8 @@
 """What a preset reaches on every task of the paper, by `score` and `jointscore`, beside the paper's own figures.
 
 `jointscore` starts from the score that the run beside it has trained, if it has trained one. Beside the contrastive bounds that a
-run reports stand importance bounds of the same policy, which are tight where those press against their ceiling. Every run has a
-folder of its own, so that a bench that was stopped goes on where it was.
+run reports stand tight ones of the same policy, by importance or, of many sources, by SMC, which no ceiling holds down. Every run
+has a folder of its own, so that a bench that was stopped goes on where it was.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from scorebed.bench.presets import preset_values
 from scorebed.bounds_importance import importance_bounds
-from scorebed.inference.proposal import LARGEST_ORDERED
+from scorebed.bounds_smc import smc_bounds
 from scorebed.keys import named
 from scorebed.runs.artifacts import check_upfront, copy_upfront
 from scorebed.runs.config import make_config
@@ -30,7 +30,7 @@ from scorebed.runs.load import load
 from scorebed.runs.methods import BY_SCORE
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
-from scorebed.tasks.location import sources_of
+from scorebed.tasks.location import many_sources
 
 # Lower bounds in nats, as published: ScoreBED's, and those of the best method of each table.
 PAPER = {
@@ -42,12 +42,12 @@ PAPER = {
     "gravimetry": (8.42, 8.87),
 }
 COLUMNS = (
-    "task", "method", "policy", "lower bound", "upper bound", "by importance", "random", "static", "NLE", "seconds", "paper",
+    "task", "method", "policy", "lower bound", "upper bound", "tight bounds", "random", "static", "NLE", "seconds", "paper",
 )  # fmt: skip
-# Of importance bounds; of many sources every draw takes a permanent, and is tens of times slower than of two.
+# By importance; bounds by SMC have their usual sizes but for the trajectories.
 TIGHT: dict[str, Any] = {"outer": 512, "inner": 4096}
-TIGHT_OF_MANY: dict[str, Any] = {"outer": 64, "inner": 1024}
-TIGHT_FILE = "bounds-importance.json"
+TIGHT_OF_MANY: dict[str, Any] = {"outer": 512}
+TIGHT_FILE = "bounds-tight.json"
 
 
 class Reached(NamedTuple):
@@ -122,16 +122,17 @@ def _finished(stem: Path) -> int:
 
 
 def _tight(folder: RunFolder, progress: Progress) -> dict[str, float]:
-    """Importance bounds of the run's policy, from their file if they were computed before."""
+    """Tight bounds of the run's policy, from their file if they were computed before."""
     if not (folder.path / TIGHT_FILE).exists():
         run = load(folder.path)
-        progress.begin("importance bounds", 0, 0)
-        found = importance_bounds(
+        progress.begin("tight bounds", 0, 0)
+        bounds, sizes = (smc_bounds, TIGHT_OF_MANY) if many_sources(run.task) else (importance_bounds, TIGHT)
+        found = bounds(
             run.task,
             run.policy,
-            **(TIGHT_OF_MANY if sources_of(run.task) > LARGEST_ORDERED else TIGHT),
+            **sizes,
             on_group=lambda done, total: progress.update(done, "", total),
-            key=named(jr.key(run.config.seed), "bounds-importance"),
+            key=named(jr.key(run.config.seed), "bounds-tight"),
         )
         progress.end(str(found))
         folder.write_json_atomic(TIGHT_FILE, dataclasses.asdict(found))
@@ -173,7 +174,7 @@ def draw(reached: Sequence[Reached], title: str) -> Figure:
         lower, error = float(np.mean([r["lower"] for r in each.records])), float(each.records[0]["lower_se"])
         axes.errorbar(lower, y, xerr=2 * error, fmt="o", color=colour, capsize=3, label=f"{each.method}, lower bound")
         axes.plot([np.mean([t["lower"] for t in each.tight])], [y], "|", color=colour, markersize=13, markeredgewidth=2,
-                  label=f"{each.method}, by importance")  # fmt: skip
+                  label=f"{each.method}, tight lower bound")  # fmt: skip
         for name, mark in (("random", "x"), ("static", "+")):
             for reference in [r["references"][name]["lower"] for r in each.records if name in r["references"]]:
                 axes.plot([reference], [y], mark, color="0.5", label=f"{name} designs")

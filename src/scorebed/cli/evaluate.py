@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from scorebed.tasks.base import Task
 
 # Kind of bound → trajectories and inner draws, if not given. A fitted proposal makes few draws worth many of the prior.
-SIZES = {"contrastive": ("2048", "1000000"), "importance": ("256", "4096")}
+SIZES = {"contrastive": ("2048", "1000000"), "importance": ("256", "4096"), "smc": ("256", "64")}
 
 
 def evaluate(
@@ -24,13 +24,20 @@ def evaluate(
     *,
     bound: Annotated[
         str,
-        Parameter(help="contrastive: draws of the prior; importance: draws of a posterior fitted to each trajectory."),
+        Parameter(
+            help="contrastive: draws of the prior; importance: draws of a posterior fitted to each trajectory; smc: particles "
+            "annealed to it from both sides, for more than four sources."
+        ),
     ] = "contrastive",
     outer: Annotated[
-        str | None, Parameter(help="Number of trajectories, N. By default 2048, or 256 of importance bounds.")
+        str | None, Parameter(help="Number of trajectories, N. By default 2048 of contrastive bounds, else 256.")
     ] = None,
     inner: Annotated[
-        str | None, Parameter(help="Number of inner draws, M. By default 1000000, or 4096 of importance bounds.")
+        str | None,
+        Parameter(help="Number of inner draws, M. By default 1000000, 4096 by importance; 64 particles by smc."),
+    ] = None,
+    levels: Annotated[
+        str | None, Parameter(help="Levels of --bound smc, 512 by default. More of them make it tighter.")
     ] = None,
     seed: Annotated[str, Parameter(help="Seed of the draws; those of training are never used again.")] = "0",
     task: TaskOption = None,
@@ -44,6 +51,7 @@ def evaluate(
 
     from scorebed.bounds import SATURATED, eig_bounds
     from scorebed.bounds_importance import importance_bounds
+    from scorebed.bounds_smc import smc_bounds
     from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
     from scorebed.errors import UnknownNameError, require
@@ -56,9 +64,13 @@ def evaluate(
         raise UnknownNameError("bound", bound, SIZES)
     usual_outer, usual_inner = SIZES[bound]
     sizes = {"outer": whole("--outer", outer or usual_outer, 2), "inner": whole("--inner", inner or usual_inner, 1)}
+    if levels is not None:
+        require(bound == "smc", "--levels", got=f"--bound {bound}", expected="--bound smc, which alone has levels",
+                fix="leave --levels out.")  # fmt: skip
+        sizes["levels"] = whole("--levels", levels, 1)
     key = named(jr.key(whole("--seed", seed, 0)), "evaluate")
     loaded, bars, begun = load(run, task=own_task(task)), Bars(), time.monotonic()
-    kinds: dict[str, Any] = {"contrastive": eig_bounds, "importance": importance_bounds}
+    kinds: dict[str, Any] = {"contrastive": eig_bounds, "importance": importance_bounds, "smc": smc_bounds}
     if not loaded.task.has_density:
         require(bound == "contrastive", f"--bound {bound}", got="a model without a density", expected="its only bound",
                 fix="leave --bound out.")  # fmt: skip

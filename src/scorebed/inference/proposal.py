@@ -24,18 +24,14 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.tasks.location import LARGEST_ORDERED
 
 SCALES = (1.0, 1.5, 3.0)
 SCALE_WEIGHTS = (0.6, 0.3, 0.1)
 ROUNDS = 30
 # Of the variance of all particles, added to every component: what keeps a Cholesky factor of single precision alive.
 RIDGE = 1e-5
-LARGEST_ORDERED = 4  # sources: all 24 orders are summed over
-LARGEST_SLOTS = 12  # sources: 2,048 terms of Glynn's formula
-SLOT_SHARE = 0.1  # of the prior in each slot
 SHARE = 0.05  # of the prior in a proposal
-BALANCING = 10
-LEAST = 1e-12  # a scaled permanent, where rounding leaves none
 
 
 class Density(eqx.Module):
@@ -123,96 +119,6 @@ class Exchangeable(Density):
         """Coordinates of z in every order of its sources, one row each."""
         rows = np.arange(k).reshape(self.sources, -1)
         return jnp.asarray([rows[list(order)].reshape(-1) for order in itertools.permutations(range(self.sources))])
-
-
-class Slots(Density):
-    """Sources that each have a density of their own and no order:   q(z) = 1/K! Σ_π Π_j b_j(z_π(j)) = per[b_j(z_i)] / K!.
-
-    b_j is a Gaussian of several widths with a tenth of the prior. Knows where sources are, but not how they depend on each other.
-    """
-
-    means: Float[Array, "K d"]
-    factors: Float[Array, "K d d"]
-
-    def sample(self, *, key: PRNGKeyArray) -> Float[Array, " k"]:
-        key_slots, key_order = jr.split(key)
-        dtype = self.means.dtype
-
-        def slot(mean: Array, factor: Array, key: PRNGKeyArray) -> Array:
-            key_which, key_scale, key_normal = jr.split(key, 3)
-            normal = jr.normal(key_normal, mean.shape, dtype)
-            s = jr.categorical(key_scale, jnp.log(jnp.asarray(SCALE_WEIGHTS, dtype)))
-            fitted = mean + jnp.asarray(SCALES, dtype)[s] * (factor @ normal)
-            return jnp.where(jr.uniform(key_which) < SLOT_SHARE, normal, fitted)
-
-        rows = jax.vmap(slot)(self.means, self.factors, jr.split(key_slots, len(self.means)))
-        return rows[jnp.argsort(jr.uniform(key_order, (len(rows),)))].reshape(-1)
-
-    def log_prob(self, z: Float[Array, " k"]) -> Scalar:
-        rows = z.reshape(self.means.shape)
-        widths = jnp.log(jnp.asarray(SCALE_WEIGHTS, z.dtype))[:, None, None]
-        fitted = jax.nn.logsumexp(widths + _log_normals(rows, self.means, self.factors, SCALES), axis=0)
-        prior = jax.vmap(standard_normal_log_prob)(rows)
-        each = jnp.logaddexp(math.log1p(-SLOT_SHARE) + fitted, math.log(SLOT_SHARE) + prior)
-        return log_permanent(each) - math.lgamma(len(rows) + 1)
-
-
-def log_permanent(log_matrix: Float[Array, "K K"]) -> Scalar:
-    """log Σ_π Π_j a_{j,π(j)} of positive a, by Glynn's formula:   2^{1−K} Σ_δ (Π_i δ_i) Π_j Σ_i δ_i a_ij,   δ ∈ {1} × {±1}^{K−1}.
-
-    Rows and columns are scaled to sums of about one first. The permanent is then at least K!/K^K, and most of the terms are so
-    small that their signs cost no digits: single precision gives log per to 10⁻⁴ up to K = 12, in 2^{K−1} K² operations.
-    """
-    k = len(log_matrix)
-    top = log_matrix.max(1, keepdims=True)
-    matrix = jnp.exp(log_matrix - top)
-    tiny = jnp.finfo(matrix.dtype).tiny
-
-    def scale(state: tuple[Array, Array], _: None) -> tuple[tuple[Array, Array], None]:
-        matrix, log_scale = state
-        columns = jnp.maximum(matrix.sum(0, keepdims=True), tiny)
-        matrix = matrix / columns
-        rows = jnp.maximum(matrix.sum(1, keepdims=True), tiny)
-        return (matrix / rows, log_scale + jnp.log(columns).sum() + jnp.log(rows).sum()), None
-
-    matrix, log_scale = jax.lax.scan(scale, (matrix, top.sum()), None, BALANCING)[0]
-    signs = np.asarray(list(itertools.product((1.0,), *[(1.0, -1.0)] * (k - 1))))
-    products = (jnp.asarray(signs, matrix.dtype) @ matrix).prod(1)
-    value = (jnp.asarray(signs.prod(1), matrix.dtype) * products).mean()
-    return log_scale + jnp.log(jnp.maximum(value, LEAST))
-
-
-def fit_slots(points: Float[Array, "N K d"]) -> Slots:
-    """A Gaussian for each source, fitted to sources that come in any order; standard normal where points are not numbers.
-
-    Expectation maximisation, with the probability that a source belongs to a slot from the densities by scaling them to a doubly
-    stochastic matrix. It starts from the sources of the first point.
-    """
-    n, k, d = points.shape
-    eye = jnp.eye(d, dtype=points.dtype)
-    flat = points.reshape(n * k, d)
-
-    def step(slots: Slots, _: None) -> tuple[Slots, None]:
-        log_shares = _log_normals(flat, slots.means, slots.factors, (1.0,))[0].reshape(k, n, k)
-
-        def balance(log_shares: Array, _: None) -> tuple[Array, None]:
-            log_shares = jax.nn.log_softmax(log_shares, axis=2)
-            return jax.nn.log_softmax(log_shares, axis=0), None
-
-        shares = jnp.exp(jax.lax.scan(balance, log_shares, None, BALANCING)[0]).reshape(k, n * k)
-        counts = shares.sum(1)[:, None]
-        means = shares @ flat / counts
-        away = flat - means[:, None]
-        scatter = jnp.swapaxes(away * shares[..., None], 1, 2) @ away
-        # As if there were d + 2 more points, a third of the prior's width away.
-        shrunk = (scatter + 0.1 * (d + 2) * eye) / (counts[..., None] + d + 2)
-        return Slots(means, jnp.linalg.cholesky(shrunk)), None
-
-    start = Slots(points[0], jnp.broadcast_to(0.5 * eye, (k, d, d)))
-    found = jax.lax.scan(step, start, None, ROUNDS)[0]
-    sound = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found)]))
-    plain = Slots(jnp.zeros_like(found.means), jnp.broadcast_to(eye, found.factors.shape))
-    return jax.tree.map(lambda a, b: jnp.where(sound, a, b), found, plain)
 
 
 def standard_normal_log_prob(z: Float[Array, " k"]) -> Scalar:

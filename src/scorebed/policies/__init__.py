@@ -20,7 +20,7 @@ from scorebed.policies.static import Static
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.location import LocationFinding, many_sources
 from scorebed.tasks.sde import EulerMaruyama
 
 
@@ -101,4 +101,5 @@ def our_policy(task: Task) -> str:
 
 def knows_modes(task: Task) -> bool:
     """Whether a task is of a kind whose posterior was seen to be a sum of few Gaussians."""
-    return isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and finds_modes(task)
+    few = isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and not many_sources(task)
+    return few and finds_modes(task)

@@ -13,8 +13,10 @@ from scorebed.runs.own import is_own
 from scorebed.runs.sections import DensityConfig
 from scorebed.runs.upfront import density_optimiser
 from scorebed.samplers.paper import paper_sampler
+from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.interest import has_nuisance, of_interest
+from scorebed.tasks.location import many_sources
 from scorebed.train.posterior_bound import posterior_bound, posterior_bound_nle
 
 CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
@@ -82,5 +84,9 @@ def tighter(record: Mapping[str, Any], path: str) -> str:
     """The command for bounds of a run that no such ceiling holds down; nothing where there are none."""
     if "interest" in record or record.get("bound") == POSTERIOR:
         return ""
-    own = f" --task {record['task']}" if is_own(str(record.get("task"))) else ""
-    return f"scorebed evaluate {path}{own} --bound importance"
+    name = str(record.get("task"))
+    if is_own(name):
+        return f"scorebed evaluate {path} --task {name} --bound importance"
+    return (
+        f"scorebed evaluate {path} --bound {'smc' if name in TASKS and many_sources(make_task(name)) else 'importance'}"
+    )

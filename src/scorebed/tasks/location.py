@@ -14,6 +14,8 @@ from scorebed.tasks.base import IID, Gaussian, Task
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Quantity, Real, Space
 
+LARGEST_ORDERED = 4  # sources: K! = 24 orders can be summed over
+
 
 def _axis(i: int, d: int) -> str:
     return "xyz"[i] if d <= 3 else f"x{i + 1}"
@@ -88,6 +90,11 @@ class LocationFinding(IID, Gaussian):
 def sources_of(task: Task) -> int:
     """How many parts of z can be exchanged. Their prior is standard normal, so that sources in z are sources in θ."""
     return task.sources if isinstance(task, LocationFinding) else 1
+
+
+def many_sources(task: Task) -> bool:
+    """Whether a task has more sources than a density can give every order its share of."""
+    return sources_of(task) > LARGEST_ORDERED
 
 
 def canonical(z: Float[Array, " k"], sources: int) -> Float[Array, " k"]:

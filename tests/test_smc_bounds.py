@@ -38,50 +38,35 @@ def experiment(key: Any) -> tuple[Any, Any, Any]:
     return z, (xis @ z + jr.normal(key_noise, (3,)))[:, None], xis
 
 
-def shifted(*_: Any, key: Any) -> Start:
-    """For a price of 7."""
-    del key
-    return Start(SHIFTED, 2, jnp.asarray(7))
-
-
 def test_a_run_that_keeps_a_path_has_the_law_that_the_lower_bound_needs(monkeypatch):
     # With r = Ẑ/p(y|ξ), E[r] = 1 without a path, and E[f(r)] with one is E[r f(r)] without; f(r) = 1/(1+r) keeps both below one.
     # Three particles, and resampling at nearly every level: whatever is wrong with moves, weights or the path shows.
     for name, value in (("UNEVEN", 0.95), ("DRAWS", 0.5), ("OCTAVES", 1.0)):
         monkeypatch.setattr(module, name, value)
 
-    def one(key: Any) -> tuple[Any, Any]:
+    def one(key: Any) -> tuple[Any, Any, Any]:
         key_run, *keys = jr.split(key, 4)
         z, ys, xis = experiment(key_run)
         annealing = Annealing(PAIR, ys, xis, SHIFTED, 2, 4, 2)
         free = annealing.run(3, None, key=keys[0])
         kept = annealing.run(3, annealing.path_to(z, key=keys[1]), key=keys[2])
         truth = PAIR.marginal_log_prob(ys, xis)
-        return free.log_evidence - truth, kept.log_evidence - truth
+        return free.log_evidence - truth, kept.log_evidence - truth, kept.log_evidence - kept.alone
 
     found = jax.jit(jax.vmap(one))(jr.split(jr.key(7), 60_000))
-    free, kept = (np.exp(np.asarray(logarithm, np.float64)) for logarithm in found)
+    log_free, log_kept, below_ceiling = (np.asarray(each, np.float64) for each in found)
+    free, kept = np.exp(log_free), np.exp(log_kept)
     for difference, precise in ((free - 1, 0.05), (1 / (1 + kept) - free / (1 + free), 0.01)):
         slack = ALARM * difference.std() / math.sqrt(len(difference))
         assert slack < precise
         assert abs(difference.mean()) < slack
     assert free.std() > 0.3  # so that unbiased says something
+    # What follows: the upper bound is too high on average and the lower one too low, by far more than the error here.
+    assert log_free.mean() < -0.1 < 0.1 < log_kept.mean()
+    assert below_ceiling.min() > -1e-4
 
 
-def test_bounds_bracket_the_information_of_each_trajectory():
-    data = jax.vmap(experiment)(jr.split(jr.key(1), 64))
-    run = functools.partial(smc_trajectory_bounds, PAIR, begin=shifted, particles=64, levels=24, moves=2)
-    found = jax.jit(jax.vmap(lambda *given: run(*given[:3], key=given[3])))(*data, jr.split(jr.key(2), 64))
-    truth = np.asarray(jax.vmap(functools.partial(information, PAIR))(*data))
-    for bound, sign in ((found.lower, 1), (found.upper, -1)):
-        error = np.asarray(bound, np.float64) - truth
-        slack = ALARM * error.std() / 8
-        assert slack < 0.15
-        assert -0.05 - slack < sign * error.mean() < slack
-    assert (np.asarray(found.lower) <= np.asarray(found.ceiling) + 1e-5).all()
-    assert (np.asarray(found.histories) == 7 + (2 * 64 + 1) * (1 + 24 * 2)).all()
-
-
+@pytest.mark.slow
 def test_one_level_is_importance_sampling():
     # The same exact proposal and the same experiments: both are the information, whatever else is random.
     task, policy = LinearGaussian(), fixed(LinearGaussian(), 1.0, -0.5, 2.0)

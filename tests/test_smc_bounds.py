@@ -84,6 +84,7 @@ def test_one_level_is_importance_sampling():
     assert ours.nle == 4 * (2 * 2 + 1) * 2 * 3
 
 
+@pytest.mark.slow
 def test_many_sources_start_near_the_sensors_and_agree_with_contrastive_bounds():
     task, count = LocationFinding(sources=5, horizon=4, noise=1.0), 48
     z, ys, xis = experiments(task, RandomDesigns(reference_sampler(task)[0]), count, jr.key(5))

@@ -61,7 +61,7 @@ class Bounds(eqx.Module):
             text += (
                 f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling "
                 f"{'log(M+1) = ' if of_prior else 'of '}{self.ceiling:.2f}: use more inner samples"
-                + (" or importance_bounds" if of_prior else "")
+                + (" or importance_bounds (smc_bounds of many sources)" if of_prior else "")
             )
         return text
 

@@ -77,8 +77,9 @@ def smc_bounds(
 ) -> Bounds:
     """Bounds from `outer` trajectories, with two runs of `inner` particles each, from what `begin` or else `usual_start` gives.
 
-    (2 · inner + 1) · (1 + levels · moves) · T NLE a trajectory, and what the start takes. More levels make the bounds
-    tighter than more particles do. The n-th trajectory depends on `key` and n alone, and is that of importance bounds.
+    (2 · inner + 1) · (1 + levels · moves) · T NLE a trajectory, and what the start takes; particles, levels and moves
+    are worth about the same for the likelihoods they take. The n-th trajectory depends on `key` and n alone, and is that of
+    importance bounds.
     """
     require(outer >= 2 and inner >= 2 and levels >= 1 and moves >= 1, "the size of a bound by SMC",
             got=f"outer={outer}, inner={inner}, levels={levels}, moves={moves}",

@@ -99,7 +99,8 @@ def importance_bounds(
     require(not many_sources(task), "the sources of a task for importance bounds", got=sources_of(task),
             expected=f"at most {LARGEST_ORDERED}", fix="use bounds by SMC: smc_bounds, or --bound smc.")  # fmt: skip
     of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)
-    return bounds_over_trajectories(task, policy, of_one, outer=outer, inner=inner, on_group=on_group, key=key)
+    sizes = {"outer": outer, "inner": inner, "group": GROUP}
+    return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
 
 
 def bounds_over_trajectories(
@@ -109,11 +110,12 @@ def bounds_over_trajectories(
     *,
     outer: int,
     inner: int,
+    group: int,
     on_group: Callable[[int, int], None],
     key: PRNGKeyArray,
 ) -> Bounds:
-    """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory."""
-    size = min(GROUP, outer)
+    """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory, `group` of them at once."""
+    size = min(group, outer)
     groups = -(-outer // size)
     found = []
     for g in range(groups):

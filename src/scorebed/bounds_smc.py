@@ -43,6 +43,7 @@ from scorebed.tasks.base import Task
 from scorebed.tasks.interest import refuse_nuisance
 from scorebed.tasks.location import LocationFinding, many_sources
 
+GROUP = 64  # trajectories at once: a move is so little work that fewer leave a CPU waiting
 PARTICLES = 64
 LEVELS = 512
 MOVES = 4
@@ -86,9 +87,9 @@ def smc_bounds(
             expected="at least two trajectories and particles, and one level and move",
             fix=f"{OUTER}, {PARTICLES}, {LEVELS} and {MOVES} are usual.")  # fmt: skip
     refuse_nuisance(task, "bounds by SMC", "use contrastive bounds.")
-    sizes = {"particles": inner, "levels": levels, "moves": moves}
-    of_one = Partial(smc_trajectory_bounds, task, begin=begin or usual_start, **sizes)
-    return bounds_over_trajectories(task, policy, of_one, outer=outer, inner=inner, on_group=on_group, key=key)
+    how = {"begin": begin or usual_start, "particles": inner, "levels": levels, "moves": moves}
+    of_one, sizes = Partial(smc_trajectory_bounds, task, **how), {"outer": outer, "inner": inner, "group": GROUP}
+    return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
 
 
 def usual_start(task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray) -> Start:

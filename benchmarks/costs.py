@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--out", type=pathlib.Path, help="the picture; docs/images/costs.png, or none if --quick")
     options = parser.parse_args()
     plan, begun = QUICK if options.quick else FULL, time.perf_counter()
-    base = ", ".join(f"{name} = {value:,}" for name, value in plan.base._asdict().items())
+    base = ", ".join(f"{name} = {values[0]:,}" for name, values in plan.grown._asdict().items())
     print(f"costs from {base}; scorebed {scorebed.__version__}, jax {jax.__version__}")
     figure = draw(plan, measure(plan))
     path = options.out or (None if options.quick else PICTURE)

@@ -80,7 +80,7 @@ def smc_bounds(
 
     (2 · inner + 1) · (1 + levels · moves) · T NLE a trajectory, and what the start takes; particles, levels and moves
     are worth about the same for the likelihoods they take. The n-th trajectory depends on `key` and n alone, and is that of
-    importance bounds.
+    importance bounds, but for rounding, which a policy that searches as it goes (`modes`) may turn into another experiment.
     """
     require(outer >= 2 and inner >= 2 and levels >= 1 and moves >= 1, "the size of a bound by SMC",
             got=f"outer={outer}, inner={inner}, levels={levels}, moves={moves}",

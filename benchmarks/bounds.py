@@ -1,8 +1,10 @@
-"""An evaluation of bounds end to end against C: `eig_bounds` of the paper's policy, N and M as large as they are in earnest.
+"""An evaluation of bounds end to end against C: `eig_bounds` of the paper's policy, N and M as
+large as they are in earnest.
 
-What is ours draws parameters, noise and contrastive parameters, plays the policy, and sums likelihoods without ever holding them
-all. What is C is handed trajectories and parameters, and evaluates N·M·T likelihoods, chunk by chunk as ours does, and no more.
-Both run in one process, turn by turn, and the best of several rounds counts. Compilation does not: an evaluation of the paper's
+What is ours draws parameters, noise and contrastive parameters, plays the policy, and sums
+likelihoods without ever holding them all. What is C is handed trajectories and parameters, and
+evaluates N·M·T likelihoods, chunk by chunk as ours does, and no more. Both run in one process, turn
+by turn, and the best of several rounds counts. Compilation does not: an evaluation of the paper's
 size takes minutes.
 
     make bench, or: python benchmarks/bounds.py            about a minute
@@ -19,7 +21,7 @@ import jax.random as jr
 import numpy as np
 from likelihood_kernels import agree, c_kernel, compile_kernels, parameters
 from measuring import arguments, best_of, table
-from scorebed.bounds import CHUNK, GROUPS, eig_bounds
+from scorebed.bounds.contrastive import CHUNK, GROUPS, eig_bounds
 from scorebed.policies import make_policy, paper_policy
 from scorebed.rollout import log_likelihoods, simulate
 from scorebed.tasks import make_task
@@ -28,7 +30,9 @@ OUTER, ROUNDS = 2048, 3
 
 
 class Case(NamedTuple):
-    """A task, the contrastive parameters that keep it busy for some seconds, and what ours should reach of C."""
+    """A task, the contrastive parameters that keep it busy for some seconds, and what ours should
+    reach of C.
+    """
 
     name: str
     chunks: int
@@ -48,7 +52,11 @@ CASES = (
 def compare(library: ctypes.CDLL, case: Case, outer: int, rounds: int) -> list[str]:
     """A row of the table."""
     task, key = make_task(case.name), jr.key(0)
-    policy, group, inner = make_policy(paper_policy(task), task, key=key), outer // GROUPS, CHUNK * case.chunks
+    policy, group, inner = (
+        make_policy(paper_policy(task), task, key=key),
+        outer // GROUPS,
+        CHUNK * case.chunks,
+    )
     runs = jax.vmap(lambda key: simulate(task, policy, key=key))(jr.split(key, group))
     thetas = parameters(task, CHUNK)
     columns, out = np.ascontiguousarray(thetas.T, np.float32), np.empty((group, CHUNK), np.float32)
@@ -58,8 +66,14 @@ def compare(library: ctypes.CDLL, case: Case, outer: int, rounds: int) -> list[s
         for _ in range(GROUPS * case.chunks):
             kernel(columns, out)
 
-    c, ours = best_of(rounds, in_c, lambda: eig_bounds(task, policy, outer=outer, inner=inner, key=key).lower)
-    agree(case.name, np.asarray(jax.vmap(lambda y, xi: log_likelihoods(task, thetas, y, xi))(runs.ys, runs.xis)), out)
+    c, ours = best_of(
+        rounds, in_c, lambda: eig_bounds(task, policy, outer=outer, inner=inner, key=key).lower
+    )
+    agree(
+        case.name,
+        np.asarray(jax.vmap(lambda y, xi: log_likelihoods(task, thetas, y, xi))(runs.ys, runs.xis)),
+        out,
+    )
     giga, ratio = outer * inner * task.horizon / 1e9, c / ours
     verdict = "met" if ratio >= case.goal else "MISSED"
     sizes = [f"{outer:,}", f"{inner:,}", f"{giga / c:.2f}", f"{giga / ours:.2f}"]
@@ -71,8 +85,14 @@ def main() -> None:
     print(f"bounds end to end; scorebed {scorebed.__version__}, jax {jax.__version__}")
     with tempfile.TemporaryDirectory() as folder:
         library = compile_kernels(folder)
-        cases = [case._replace(chunks=1) for case in CASES if case.name == "pendulum"] if quick else CASES
-        rows = [compare(library, case, *((GROUPS, 1) if quick else (OUTER, ROUNDS))) for case in cases]
+        cases = (
+            [case._replace(chunks=1) for case in CASES if case.name == "pendulum"]
+            if quick
+            else CASES
+        )
+        rows = [
+            compare(library, case, *((GROUPS, 1) if quick else (OUTER, ROUNDS))) for case in cases
+        ]
     table(("task", "N", "M", "C, 10⁹ NLE/s", "ours, 10⁹ NLE/s", "ratio", "goal"), rows)
 
 

@@ -1,9 +1,9 @@
-"""What a step of training and a bound cost as their sizes grow: restarts P, batch N, contrastive parameters M, horizon T, and the
-sources K and dimensions d of location finding.
+"""What a step of training and a bound cost as their sizes grow: restarts P, batch N, contrastive
+parameters M, horizon T, and the sources K and dimensions d of location finding.
 
-Milliseconds of one step of the score, one step of P policies, and one pair of bounds; on the pendulum, and K and d on location
-finding. One size grows at a time from its base; a curve is given as ratios to its first point, because those outlive the machine.
-The best of several blocks counts.
+Milliseconds of one step of the score, one step of P policies, and one pair of bounds; on the
+pendulum, and K and d on location finding. One size grows at a time from its base; a curve is given
+as ratios to its first point, because those outlive the machine. The best of several blocks counts.
 
     make bench, or: python benchmarks/costs.py            some minutes; writes docs/images/costs.png
     python benchmarks/costs.py --quick [--out FILE.png]   does it run?
@@ -24,18 +24,18 @@ from measuring import table
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFormatter
-from scorebed.bounds import GROUPS, eig_bounds
-from scorebed.draw import FAINT, LINES, SOFT
+from scorebed.bounds.contrastive import GROUPS, eig_bounds
+from scorebed.plots.experiments import FAINT, LINES, SOFT
 from scorebed.policies import make_policy, paper_policy
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
-from scorebed.tasks.location import LocationFinding
-from scorebed.tasks.pendulum import Pendulum
-from scorebed.train.policy import train_policies
-from scorebed.train.score import train_score
+from scorebed.tasks.library.location import LocationFinding
+from scorebed.tasks.library.pendulum import Pendulum
+from scorebed.training.policy import train_policies
+from scorebed.training.score import train_score
 
 PICTURE = pathlib.Path(__file__).parents[1] / "docs" / "images" / "costs.png"
 BLOCKS = 4  # that count, after one that compiles
@@ -43,7 +43,9 @@ KEY = jr.key(0)
 
 
 class Sizes(NamedTuple):
-    """Restarts, batch, contrastive parameters, horizon; sources and dimensions, or none for the pendulum."""
+    """Restarts, batch, contrastive parameters, horizon; sources and dimensions, or none for the
+    pendulum.
+    """
 
     P: int
     N: int
@@ -54,7 +56,11 @@ class Sizes(NamedTuple):
 
     @property
     def task(self) -> Task:
-        return LocationFinding(sources=self.K, dim=self.d, horizon=self.T) if self.K else Pendulum(horizon=self.T)
+        return (
+            LocationFinding(sources=self.K, dim=self.d, horizon=self.T)
+            if self.K
+            else Pendulum(horizon=self.T)
+        )
 
 
 class Grown(NamedTuple):
@@ -69,7 +75,9 @@ class Grown(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How far each size grows from its first value; steps of a block, trajectories of a bound, width of the score."""
+    """How far each size grows from its first value; steps of a block, trajectories of a bound,
+    width of the score.
+    """
 
     grown: Grown
     block: int
@@ -123,7 +131,9 @@ class Clock:
 def fresh_score(sizes: Sizes, width: int) -> Score:
     task = sizes.task
     wanted = {"particles": 8, "cloud": 8, "width": width, "blocks": 4, "heads": 8}
-    return make_score("particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY)
+    return make_score(
+        "particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY
+    )
 
 
 @functools.cache
@@ -131,9 +141,15 @@ def score_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 1."""
     task, clock = sizes.task, Clock()
     train_score(
-        task, fresh_score(sizes, plan.width), paper_sampler(task), steps=plan.block * (1 + BLOCKS), batch=sizes.N,
-        block=plan.block, on_step=clock.lap, key=KEY,
-    )  # fmt: skip
+        task,
+        fresh_score(sizes, plan.width),
+        paper_sampler(task),
+        steps=plan.block * (1 + BLOCKS),
+        batch=sizes.N,
+        block=plan.block,
+        on_step=clock.lap,
+        key=KEY,
+    )
     return clock.best / plan.block
 
 
@@ -141,11 +157,19 @@ def score_step(plan: Plan, sizes: Sizes) -> float:
 def policy_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 2, for all restarts together."""
     task, clock = sizes.task, Clock()
-    policies = eqx.filter_vmap(lambda key: make_policy(paper_policy(task), task, key=key))(jr.split(KEY, sizes.P))
+    policies = eqx.filter_vmap(lambda key: make_policy(paper_policy(task), task, key=key))(
+        jr.split(KEY, sizes.P)
+    )
     train_policies(
-        task, fresh_score(sizes, plan.width), policies, steps=plan.block * (1 + BLOCKS), batch=sizes.N, block=plan.block,
-        on_step=clock.lap, key=KEY,
-    )  # fmt: skip
+        task,
+        fresh_score(sizes, plan.width),
+        policies,
+        steps=plan.block * (1 + BLOCKS),
+        batch=sizes.N,
+        block=plan.block,
+        on_step=clock.lap,
+        key=KEY,
+    )
     return clock.best / plan.block
 
 
@@ -174,8 +198,13 @@ CURVES: dict[str, dict[str, Callable[[Plan, Sizes], float]]] = {
     "d": {"score step": score_step, "policy step": policy_step, "bound": bound},
 }
 WORDS = {
-    "P": "restarts P", "N": "batch N", "M": "contrastive parameters M", "T": "horizon T", "K": "sources K", "d": "dimensions d",
-}  # fmt: skip
+    "P": "restarts P",
+    "N": "batch N",
+    "M": "contrastive parameters M",
+    "T": "horizon T",
+    "K": "sources K",
+    "d": "dimensions d",
+}
 COLOURS = dict(zip(("score step", "policy step", "bound"), LINES, strict=False))
 
 
@@ -190,7 +219,16 @@ def measure(plan: Plan) -> dict[str, dict[str, list[float]]]:
             for value in values:
                 curve.append(work(plan, plan.sizes(size, value)))
                 ratio, proportional = curve[-1] / curve[0], value / values[0]
-                rows.append([size, f"{value:,}", name, f"{1e3 * curve[-1]:.1f}", f"{ratio:.2f}", f"{proportional:.2f}"])
+                rows.append(
+                    [
+                        size,
+                        f"{value:,}",
+                        name,
+                        f"{1e3 * curve[-1]:.1f}",
+                        f"{ratio:.2f}",
+                        f"{proportional:.2f}",
+                    ]
+                )
     table(("grows", "to", "what", "ms", "ratio", "in proportion"), rows)
     return found
 
@@ -201,7 +239,11 @@ def draw(plan: Plan, found: dict[str, dict[str, list[float]]]) -> Figure:
     for ax, (size, curves) in zip(figure.subplots(2, 3).flat, found.items(), strict=True):
         _panel(ax, getattr(plan.grown, size), curves)
         ax.set_xlabel(WORDS[size])
-    handles = {label: line for ax in figure.axes for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    handles = {
+        label: line
+        for ax in figure.axes
+        for line, label in zip(*ax.get_legend_handles_labels(), strict=True)
+    }
     for ax in figure.axes[::3]:
         ax.set_ylabel("cost, first point = 1")
     figure.legend(handles.values(), handles, loc="outside right center", frameon=False, fontsize=9)
@@ -209,9 +251,18 @@ def draw(plan: Plan, found: dict[str, dict[str, list[float]]]) -> Figure:
 
 
 def _panel(ax: Axes, values: tuple[int, ...], curves: dict[str, list[float]]) -> None:
-    ax.loglog(values, [v / values[0] for v in values], color=SOFT, linestyle="--", label="in proportion")
+    ax.loglog(
+        values, [v / values[0] for v in values], color=SOFT, linestyle="--", label="in proportion"
+    )
     for name, seconds in curves.items():
-        ax.loglog(values, [s / seconds[0] for s in seconds], color=COLOURS[name], marker="o", markersize=4, label=name)
+        ax.loglog(
+            values,
+            [s / seconds[0] for s in seconds],
+            color=COLOURS[name],
+            marker="o",
+            markersize=4,
+            label=name,
+        )
     ax.xaxis.set_major_locator(FixedLocator(values))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
     ax.yaxis.set_major_locator(FixedLocator([1, 2, 4, 8]))
@@ -226,8 +277,12 @@ def _panel(ax: Axes, values: tuple[int, ...], curves: dict[str, list[float]]) ->
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, whose figures mean nothing")
-    parser.add_argument("--out", type=pathlib.Path, help="the picture; docs/images/costs.png, or none if --quick")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, whose figures mean nothing"
+    )
+    parser.add_argument(
+        "--out", type=pathlib.Path, help="the picture; docs/images/costs.png, or none if --quick"
+    )
     options = parser.parse_args()
     plan, begun = QUICK if options.quick else FULL, time.perf_counter()
     base = ", ".join(f"{name} = {values[0]:,}" for name, values in plan.grown._asdict().items())

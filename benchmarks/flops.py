@@ -1,10 +1,10 @@
 """Floating-point operations of a function, counted from its program.
 
-XLA's own count of a compiled program (`cost_analysis`) takes the body of a loop once, however often it runs, which for an
-experiment of fifty steps is fifty times too little. Here loops of known length count as often as they run. A product of matrices
-counts 2·m·n·k, anything else that computes with real numbers one for every number that it makes: an exponential counts as much as
-a sum, so that a share of the peak is a lower bound of how busy the cores are.
-"""
+XLA's own count of a compiled program (`cost_analysis`) takes the body of a loop once, however often
+it runs, which for an experiment of fifty steps is fifty times too little. Here loops of known
+length count as often as they run. A product of matrices counts 2·m·n·k, anything else that computes
+with real numbers one for every number that it makes: an exponential counts as much as a sum, so
+that a share of the peak is a lower bound of how busy the cores are."""
 
 import math
 from collections.abc import Callable
@@ -15,11 +15,31 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr
 
 # What moves numbers, or compares them, and computes none.
-FREE = frozenset({
-    "broadcast_in_dim", "reshape", "transpose", "squeeze", "slice", "dynamic_slice", "dynamic_update_slice", "concatenate",
-    "gather", "scatter", "pad", "rev", "iota", "split", "copy", "convert_element_type", "bitcast_convert_type", "select_n",
-    "stop_gradient", "device_put", "sharding_constraint",
-})  # fmt: skip
+FREE = frozenset(
+    {
+        "broadcast_in_dim",
+        "reshape",
+        "transpose",
+        "squeeze",
+        "slice",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "concatenate",
+        "gather",
+        "scatter",
+        "pad",
+        "rev",
+        "iota",
+        "split",
+        "copy",
+        "convert_element_type",
+        "bitcast_convert_type",
+        "select_n",
+        "stop_gradient",
+        "device_put",
+        "sharding_constraint",
+    }
+)
 
 
 def flops(function: Callable[..., Any], *arguments: Any) -> int:
@@ -41,8 +61,14 @@ def _of_equation(equation: Any) -> int:
         raise ValueError("a loop of unknown length")
     inside = [value for value in parameters.values() if isinstance(value, ClosedJaxpr | Jaxpr)]
     if inside:
-        return sum(_count(part.jaxpr if isinstance(part, ClosedJaxpr) else part) for part in inside[:1])
-    made = sum(math.prod(out.aval.shape) for out in equation.outvars if jnp.issubdtype(out.aval.dtype, jnp.floating))
+        return sum(
+            _count(part.jaxpr if isinstance(part, ClosedJaxpr) else part) for part in inside[:1]
+        )
+    made = sum(
+        math.prod(out.aval.shape)
+        for out in equation.outvars
+        if jnp.issubdtype(out.aval.dtype, jnp.floating)
+    )
     if name == "dot_general":
         (contracted, _), _ = parameters["dimension_numbers"]
         return 2 * made * math.prod(equation.invars[0].aval.shape[axis] for axis in contracted)

@@ -1,13 +1,16 @@
-"""How fast a live experiment is: next design, posterior, surprise, durable observations with sixteen clients; the same by HTTP.
+"""How fast a live experiment is: next design, posterior, surprise, durable observations with
+sixteen clients; the same by HTTP.
 
-Location finding (thirty steps, two sources) with a fresh policy of the paper's size, since training changes no time. Latencies
-are of a warm session, each design after a new outcome and with its own write to the disk. Clients are threads with an experiment
-each in one file: with a shared connection, as behind a web page, or with a connection each, as processes would have.
+Location finding (thirty steps, two sources) with a fresh policy of the paper's size, since training
+changes no time. Latencies are of a warm session, each design after a new outcome and with its own
+write to the disk. Clients are threads with an experiment each in one file: with a shared
+connection, as behind a web page, or with a connection each, as processes would have.
 
-By HTTP the server is `scorebed serve` in a process of its own on the same two cores as its clients. A request to observe is
-answered with the next design, and both are on the disk by then. Watchers do what the page does: they ask every second whether
-something happened, and then fetch what changed; the delay is from the answer to who entered it until they have it. Half a second
-of it is their period.
+By HTTP the server is `scorebed serve` in a process of its own on the same two cores as its clients.
+A request to observe is answered with the next design, and both are on the disk by then. Watchers do
+what the page does: they ask every second whether something happened, and then fetch what changed;
+the delay is from the answer to who entered it until they have it. Half a second of it is their
+period.
 
     python benchmarks/live.py            about a minute
     python benchmarks/live.py --quick    does it run?
@@ -32,12 +35,12 @@ import scorebed  # before JAX, so that the memory allocator is set
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from scorebed.bench.presets import preset_values
+from scorebed.presets.values import preset_values
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.leaves import save_leaves
+from scorebed.runs.serialisation import save_leaves
 from scorebed.runs.load import Run, load
 from scorebed.session.engine import Session
 from scorebed.session.store import Store
@@ -49,9 +52,15 @@ TASK = "location-finding"
 
 def fresh_run(path: pathlib.Path) -> Run:
     task = make_task(TASK)
-    with RunFolder.create(path, make_config(preset_values("quick", TASK, task, method="pce"))) as folder:
+    with RunFolder.create(
+        path, make_config(preset_values("quick", TASK, task, method="pce"))
+    ) as folder:
         policy = make_policy("dad", task, key=jr.key(0))
-        save_leaves(path / "policy-0.safetensors", eqx.filter(policy, eqx.is_array), {"task": fingerprint(task)})
+        save_leaves(
+            path / "policy-0.safetensors",
+            eqx.filter(policy, eqx.is_array),
+            {"task": fingerprint(task)},
+        )
         folder.write_json_atomic("record.json", {"lower": None, "upper": None})
     return load(path)
 
@@ -99,7 +108,8 @@ def exchanges(run: Run, store: Store, experiments: int) -> list[float]:
 def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> None:
     store = Store(path)
     sessions = [
-        Session.create(run, db=store if shared else path, experiment=f"{shared}-{i}", seed=i) for i in range(CLIENTS)
+        Session.create(run, db=store if shared else path, experiment=f"{shared}-{i}", seed=i)
+        for i in range(CLIENTS)
     ]
     sessions[0].warm()
     gate, errors = threading.Barrier(CLIENTS + 1), []
@@ -108,7 +118,9 @@ def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> Non
         gate.wait()
         try:
             for step in range(1, rounds + 1):
-                proposal = session.propose()  # which was stored with the outcome before it, but for the first
+                proposal = (
+                    session.propose()
+                )  # which was stored with the outcome before it, but for the first
                 session.exchange(0.1 * step, proposal=proposal.id, token=f"{step}")
         except Exception as error:
             errors.append(error)
@@ -124,7 +136,8 @@ def load_test(run: Run, path: pathlib.Path, *, rounds: int, shared: bool) -> Non
     rows = sum(len(session.history()) for session in sessions)
     how = "one connection" if shared else "one connection each"
     print(
-        f"{CLIENTS} clients, {how:20} {CLIENTS * rounds / seconds:7.0f} observations/s, as many proposals, {rows} rows, "
+        f"{CLIENTS} clients, {how:20} {CLIENTS * rounds / seconds:7.0f} observations/s, as many "
+        f"proposals, {rows} rows, "
         f"{len(errors)} errors"
     )
     for session in sessions:
@@ -139,8 +152,13 @@ class Client:
     """One connection that is kept open, as an instrument's would be."""
 
     def __init__(self, server: dict[str, str]):
-        self._connection = http.client.HTTPConnection(urllib.parse.urlsplit(server["link"]).netloc, timeout=60)
-        self._headers = {"Authorization": f"Bearer {server['token']}", "Content-Type": "application/json"}
+        self._connection = http.client.HTTPConnection(
+            urllib.parse.urlsplit(server["link"]).netloc, timeout=60
+        )
+        self._headers = {
+            "Authorization": f"Bearer {server['token']}",
+            "Content-Type": "application/json",
+        }
 
     def ask(self, path: str, body: Any = None) -> Any:
         """JSON, or text for a page; an error for any status but 200 and 201."""
@@ -161,8 +179,18 @@ class Client:
 @contextlib.contextmanager
 def served(run: Run, db: pathlib.Path) -> Iterator[dict[str, str]]:
     """`scorebed serve`, warm."""
-    command = [sys.executable, "-c", "from scorebed.cli import main; main()", "serve", str(run.path), "--db", str(db)]
-    process = subprocess.Popen([*command, "--port", "0", "--json"], stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-c",
+        "from scorebed.cli import main; main()",
+        "serve",
+        str(run.path),
+        "--db",
+        str(db),
+    ]
+    process = subprocess.Popen(
+        [*command, "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+    )
     try:
         text = ""
         while not text.rstrip().endswith("}"):
@@ -216,7 +244,8 @@ def http_load(server: dict[str, str], rounds: int) -> None:
         thread.join()
     seconds = time.perf_counter() - begun
     print(
-        f"{CLIENTS} clients by HTTP {len(times) / seconds:19.0f} observations/s, as many proposals, {len(errors)} errors"
+        f"{CLIENTS} clients by HTTP {len(times) / seconds:19.0f} observations/s, as many "
+        f"proposals, {len(errors)} errors"
     )
     tell("one of them, POST /observe", times)
 
@@ -239,11 +268,17 @@ def http_watchers(server: dict[str, str], events: int) -> None:
             if sequence > seen:
                 mine.ask(f"/experiments/{number}/now")
                 now = time.perf_counter()
-                delays.extend(1000 * (now - at) for event, at in list(entered.items()) if seen < event <= sequence)
+                delays.extend(
+                    1000 * (now - at)
+                    for event, at in list(entered.items())
+                    if seen < event <= sequence
+                )
                 seen = sequence
             time.sleep(PERIOD)
 
-    watchers = [threading.Thread(target=watch, args=(PERIOD * i / WATCHERS,)) for i in range(WATCHERS)]
+    watchers = [
+        threading.Thread(target=watch, args=(PERIOD * i / WATCHERS,)) for i in range(WATCHERS)
+    ]
     for watcher in watchers:
         watcher.start()
     time.sleep(2 * PERIOD)

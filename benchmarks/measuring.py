@@ -11,7 +11,9 @@ import jax
 def arguments(doc: str | None) -> argparse.ArgumentParser:
     """A parser with `--quick`."""
     parser = argparse.ArgumentParser(description=(doc or "").splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="tiny sizes, whose figures mean nothing: does it run?")
+    parser.add_argument(
+        "--quick", action="store_true", help="tiny sizes, whose figures mean nothing: does it run?"
+    )
     return parser
 
 
@@ -33,5 +35,9 @@ def best_of(rounds: int, *works: Callable[[], Any]) -> list[float]:
 def table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Print a Markdown table: the first column is text, the others numbers."""
     columns = list(columns)
-    lines = [columns, ["---", *["---:"] * (len(columns) - 1)], *([str(cell) for cell in row] for row in rows)]
+    lines = [
+        columns,
+        ["---", *["---:"] * (len(columns) - 1)],
+        *([str(cell) for cell in row] for row in rows),
+    ]
     print("\n" + "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n", flush=True)

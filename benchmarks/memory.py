@@ -1,8 +1,10 @@
-"""The most memory that an evaluation takes: bounds of location finding, at the paper's size of N = 2,048 and M = 5,000,000.
+"""The most memory that an evaluation takes: bounds of location finding, at the paper's size of N =
+2,048 and M = 5,000,000.
 
-Each size is a process of its own, and the figure is the system's: the largest resident set it ever had. Groups of trajectories
-are evaluated one after the other, so that all of them need the memory of one; the table shows it at a smaller M, where all groups
-are evaluated too. At the paper's M it is the first of them, 128 trajectories, some twenty seconds.
+Each size is a process of its own, and the figure is the system's: the largest resident set it ever
+had. Groups of trajectories are evaluated one after the other, so that all of them need the memory
+of one; the table shows it at a smaller M, where all groups are evaluated too. At the paper's M it
+is the first of them, 128 trajectories, some twenty seconds.
 
     make bench, or: python benchmarks/memory.py            about two minutes
     python benchmarks/memory.py --quick                    does it run?
@@ -19,7 +21,7 @@ PROGRAM = """
 import resource, sys
 import scorebed
 import jax, jax.random as jr
-from scorebed.bounds import eig_bounds
+from scorebed.bounds.contrastive import eig_bounds
 from scorebed.policies import make_policy
 from scorebed.tasks import make_task
 
@@ -40,7 +42,13 @@ except Enough:
     pass
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
-SIZES = ((0, 2048, 1), (1, 2048, 50_000), (16, 2048, 50_000), (1, 2048, 500_000), (1, 2048, 5_000_000))
+SIZES = (
+    (0, 2048, 1),
+    (1, 2048, 50_000),
+    (16, 2048, 50_000),
+    (1, 2048, 500_000),
+    (1, 2048, 5_000_000),
+)
 QUICK = ((0, 32, 1), (2, 32, 10))
 
 
@@ -56,7 +64,11 @@ def main() -> None:
     rows = []
     for groups, outer, inner in QUICK if quick else SIZES:
         found = f"{peak(groups, outer, inner):,.0f}"
-        rows.append([f"{groups} of 16", f"{outer:,}", f"{inner:,}", found] if groups else ["none", "", "", found])
+        rows.append(
+            [f"{groups} of 16", f"{outer:,}", f"{inner:,}", found]
+            if groups
+            else ["none", "", "", found]
+        )
     table(("groups", "N", "M", "peak, MiB"), rows)
 
 

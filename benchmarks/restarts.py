@@ -1,9 +1,12 @@
-"""The best of many restarts: what P = 1, 5 and 50 policies cost when the worse half is stopped again and again.
+"""The best of many restarts: what P = 1, 5 and 50 policies cost when the worse half is stopped
+again and again.
 
-Stage 2 of the preset `quick` on the pendulum, with the score at posterior modes, which needs no stage 1; everything as in a run:
-checkpoints, estimates of the bound on the way, the choice at the end. Costs are likelihood evaluations of training, which are
-exact, and seconds of the whole stage, with the compilation of its own program; both as ratios to one policy. Bounds are compiled
-before, by a run that does not count. The lower bound is that of the policy that is kept, on draws of its own.
+Stage 2 of the preset `quick` on the pendulum, with the score at posterior modes, which needs no
+stage 1; everything as in a run: checkpoints, estimates of the bound on the way, the choice at the
+end. Costs are likelihood evaluations of training, which are exact, and seconds of the whole stage,
+with the compilation of its own program; both as ratios to one policy. Bounds are compiled before,
+by a run that does not count. The lower bound is that of the policy that is kept, on draws of its
+own.
 
     make bench, or: python benchmarks/restarts.py            some minutes
     python benchmarks/restarts.py --quick                    does it run?
@@ -18,26 +21,37 @@ import scorebed  # before JAX, so that the memory allocator is set
 import jax
 import jax.random as jr
 from measuring import arguments, table
-from scorebed.bench.presets import preset_values
-from scorebed.bounds import eig_bounds
+from scorebed.presets.values import preset_values
+from scorebed.bounds.contrastive import eig_bounds
 from scorebed.runs.budget import group_cost
 from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Progress
-from scorebed.runs.rungs import rungs
+from scorebed.runs.stage import Progress
+from scorebed.training.successive_halving import rungs
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
 
 GOAL = 15.0
 RESTARTS = {1: 0, 5: 3, 50: 6}  # P, and the halvings that leave one
 SETTINGS = {
-    "pendulum": ["score.kind=laplace", "score.particles=1", "score.iterations=6", "policy_training.patience=0"],
-    "linear-gaussian": [
-        "policy_training.steps=8", "policy_training.inner=3", "policy_training.batch=4",
-        "policy_training.monitor_every=4", "policy_training.monitor_inner=20", "evaluation.outer=32",
-        "evaluation.inner=100", "evaluation.select_outer=16", "evaluation.select_inner=20",
+    "pendulum": [
+        "score.kind=laplace",
+        "score.particles=1",
+        "score.iterations=6",
+        "policy_training.patience=0",
     ],
-}  # fmt: skip
+    "linear-gaussian": [
+        "policy_training.steps=8",
+        "policy_training.inner=3",
+        "policy_training.batch=4",
+        "policy_training.monitor_every=4",
+        "policy_training.monitor_inner=20",
+        "evaluation.outer=32",
+        "evaluation.inner=100",
+        "evaluation.select_outer=16",
+        "evaluation.select_inner=20",
+    ],
+}
 
 
 class Outcome(NamedTuple):
@@ -55,16 +69,25 @@ def restarts(name: str, count: int, halvings: int) -> Outcome:
     """Train, choose, and bound what was chosen."""
     task = make_task(name)
     more = [f"policies={count}", f"policy_training.halvings={halvings}"]
-    how = {"method": "score", "policy": "plan"} if name == "pendulum" else {"method": "pce", "policy": "static"}
+    how = (
+        {"method": "score", "policy": "plan"}
+        if name == "pendulum"
+        else {"method": "pce", "policy": "static"}
+    )
     config = make_config(preset_values("quick", name, task, **how), [*SETTINGS[name], *more])
-    with tempfile.TemporaryDirectory() as folder, RunFolder.create(pathlib.Path(folder) / "run", config) as run:
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        RunFolder.create(pathlib.Path(folder) / "run", config) as run,
+    ):
         work = Execution(run, progress=Progress())
         upfront = work.upfront(0) if how["method"] == "score" else None
         begun = time.perf_counter()
         chosen = work.choose(0, [upfront])
         took = time.perf_counter() - begun
     ladder, spent = rungs(config.policy_training, count), work.ledger.totals["policy-0-0"]
-    assert spent == group_cost(config, task, "policy-0-0", count, config.policy_training.steps), "the ledger is exact"
+    assert spent == group_cost(config, task, "policy-0-0", count, config.policy_training.steps), (
+        "the ledger is exact"
+    )
     sizes = config.evaluation
     found = eig_bounds(task, chosen, outer=sizes.outer, inner=sizes.inner, key=jr.key(1))
     words = ", ".join(f"{rung.restarts} to {rung.end}" for rung in ladder)
@@ -78,19 +101,37 @@ def main() -> None:
     if not quick:
         restarts("pendulum", 1, 0)
     found = [
-        restarts("linear-gaussian" if quick else "pendulum", count, halvings) for count, halvings in wanted.items()
+        restarts("linear-gaussian" if quick else "pendulum", count, halvings)
+        for count, halvings in wanted.items()
     ]
     one = found[0]
     rows = [
-        [each.restarts, each.rungs, f"{each.nle / one.nle:.2f}", f"{each.seconds:.0f}", f"{each.seconds / one.seconds:.2f}",
-         f"{each.lower:.3f} ± {each.error:.3f}"]
+        [
+            each.restarts,
+            each.rungs,
+            f"{each.nle / one.nle:.2f}",
+            f"{each.seconds:.0f}",
+            f"{each.seconds / one.seconds:.2f}",
+            f"{each.lower:.3f} ± {each.error:.3f}",
+        ]
         for each in found
-    ]  # fmt: skip
-    table(("restarts", "how many to which step", "NLE, of one", "s", "time, of one", "lower bound, nats"), rows)
+    ]
+    table(
+        (
+            "restarts",
+            "how many to which step",
+            "NLE, of one",
+            "s",
+            "time, of one",
+            "lower bound, nats",
+        ),
+        rows,
+    )
     most = found[-1]
     ratios = (most.nle / one.nle, most.seconds / one.seconds)
     print(
-        f"goal: the best of {most.restarts} at {GOAL:.0f} times the cost of one: {'met' if max(ratios) <= GOAL else 'MISSED'}"
+        f"goal: the best of {most.restarts} at {GOAL:.0f} times the cost of one: "
+        f"{'met' if max(ratios) <= GOAL else 'MISSED'}"
     )
 
 

@@ -1,7 +1,9 @@
-"""How long it takes until something happens: imports, `--help`, and a tiny run with and without what was compiled before.
+"""How long it takes until something happens: imports, `--help`, and a tiny run with and without
+what was compiled before.
 
-Each is a process of its own; the best of several counts. The run is `train linear-gaussian` with a few steps, so that nearly all
-of it is imports and compilation: first with an empty cache of compiled programs, then again with what the first has left there.
+Each is a process of its own; the best of several counts. The run is `train linear-gaussian` with a
+few steps, so that nearly all of it is imports and compilation: first with an empty cache of
+compiled programs, then again with what the first has left there.
 
     make bench, or: python benchmarks/startup.py            about a minute
     python benchmarks/startup.py --quick                    does it run?
@@ -20,11 +22,20 @@ from measuring import arguments, table
 
 ROUNDS = 5
 TINY = [
-    "score.steps=10", "score.batch=8", "score.width=8", "score.particles=2", "score.cloud=2",
-    "policy_training.steps=10", "policy_training.batch=8", "policy_training.monitor_every=10",
-    "policy_training.monitor_inner=50", "evaluation.outer=32", "evaluation.inner=200",
-    "evaluation.select_outer=16", "evaluation.select_inner=50",
-]  # fmt: skip
+    "score.steps=10",
+    "score.batch=8",
+    "score.width=8",
+    "score.particles=2",
+    "score.cloud=2",
+    "policy_training.steps=10",
+    "policy_training.batch=8",
+    "policy_training.monitor_every=10",
+    "policy_training.monitor_inner=50",
+    "evaluation.outer=32",
+    "evaluation.inner=200",
+    "evaluation.select_outer=16",
+    "evaluation.select_inner=50",
+]
 GOAL_HELP = 0.5
 
 
@@ -42,10 +53,21 @@ def twice(folder: pathlib.Path) -> tuple[float, float]:
     """Seconds of a tiny run with an empty cache, and of the same run again."""
     program = "from scorebed.cli import main; main()"
     settings = [part for value in TINY for part in ("--set", value)]
-    cache = {"XDG_CACHE_HOME": str(folder / "cache"), "JAX_COMPILATION_CACHE_DIR": str(folder / "cache" / "compiled")}
+    cache = {
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "cache" / "compiled"),
+    }
 
     def run(name: str) -> float:
-        command = ["train", "linear-gaussian", "--preset", "quick", *settings, "--out", str(folder / name)]
+        command = [
+            "train",
+            "linear-gaussian",
+            "--preset",
+            "quick",
+            *settings,
+            "--out",
+            str(folder / name),
+        ]
         return took([sys.executable, "-c", program, *command], cache)
 
     return run("cold"), run("warm")
@@ -54,7 +76,10 @@ def twice(folder: pathlib.Path) -> tuple[float, float]:
 def main() -> None:
     quick = arguments(__doc__).parse_args().quick
     rounds = 1 if quick else ROUNDS
-    print(f"processes; scorebed {scorebed.__version__}, jax {jax.__version__}, python {sys.version.split()[0]}")
+    print(
+        f"processes; scorebed {scorebed.__version__}, jax {jax.__version__}, python "
+        f"{sys.version.split()[0]}"
+    )
     nothing = best(rounds, "-c", "pass")
     of_jax, of_help = (
         best(rounds, "-c", "import jax"),
@@ -64,8 +89,16 @@ def main() -> None:
     rows = [
         ["python, and nothing else", f"{nothing:.2f}", ""],
         ["`import jax`", f"{of_jax:.2f}", ""],
-        ["`import scorebed`, with all it needs", f"{ours:.2f}", f"{ours / of_jax:.2f} of `import jax`"],
-        ["`scorebed --help`", f"{of_help:.2f}", f"goal {GOAL_HELP} {'met' if of_help <= GOAL_HELP else 'MISSED'}"],
+        [
+            "`import scorebed`, with all it needs",
+            f"{ours:.2f}",
+            f"{ours / of_jax:.2f} of `import jax`",
+        ],
+        [
+            "`scorebed --help`",
+            f"{of_help:.2f}",
+            f"goal {GOAL_HELP} {'met' if of_help <= GOAL_HELP else 'MISSED'}",
+        ],
     ]
     if not quick:
         with tempfile.TemporaryDirectory() as folder:

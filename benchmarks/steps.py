@@ -1,11 +1,13 @@
-"""A step of the score and a step of a policy against their own floating-point work, and what their time goes into.
+"""A step of the score and a step of a policy against their own floating-point work, and what their
+time goes into.
 
-Sizes are those of the preset `quick`. The work of a step is counted from its program (flops.py) and divided by the time it takes;
-the peak is that of a product of matrices of the same type, measured in the same run. What is not made of products of matrices
-cannot come near it: likelihoods, and the small networks of a policy, step by step.
+Sizes are those of the preset `quick`. The work of a step is counted from its program (flops.py) and
+divided by the time it takes; the peak is that of a product of matrices of the same type, measured
+in the same run. What is not made of products of matrices cannot come near it: likelihoods, and the
+small networks of a policy, step by step.
 
-Parts are programs of their own, timed turn by turn with the whole: simulated experiments; the score of them, or the loss that
-trains it; and what is left of the whole step, which is the way back.
+Parts are programs of their own, timed turn by turn with the whole: simulated experiments; the score
+of them, or the loss that trains it; and what is left of the whole step, which is the way back.
 
     make bench, or: python benchmarks/steps.py            about two minutes, most of it compilation
     python benchmarks/steps.py --quick                    does it run?
@@ -21,7 +23,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from flops import flops
 from measuring import arguments, best_of, table
-from scorebed.bench.presets import preset_values
+from scorebed.presets.values import preset_values
 from scorebed.policies import make_policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
@@ -31,9 +33,9 @@ from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
-from scorebed.train.fit import gradient_of
-from scorebed.train.policy import policy_gradient
-from scorebed.train.score import automatic_weights, matching_terms, score_loss
+from scorebed.training.fit import gradient_of
+from scorebed.training.policy import policy_gradient
+from scorebed.training.score import automatic_weights, matching_terms, score_loss
 
 KEY = jr.key(0)
 TASKS = ("location-finding", "pendulum")
@@ -49,9 +51,14 @@ class Step(NamedTuple):
 
 
 def fresh_score(task: Task, sizes: dict[str, Any]) -> Score:
-    wanted = {name: sizes.get(name, default) for name, default in (("blocks", 4), ("heads", 8), ("iterations", 16))}
+    wanted = {
+        name: sizes.get(name, default)
+        for name, default in (("blocks", 4), ("heads", 8), ("iterations", 16))
+    }
     wanted |= {name: sizes[name] for name in ("particles", "cloud", "width")}
-    return make_score("particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY)
+    return make_score(
+        "particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY
+    )
 
 
 def score_step(name: str, *, small: bool) -> Step:
@@ -63,23 +70,33 @@ def score_step(name: str, *, small: bool) -> Step:
     weights = automatic_weights(task, sampler, key=KEY)
 
     def experiments(key: Any) -> Any:
-        return jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(jr.split(key, batch))
+        return jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(
+            jr.split(key, batch)
+        )
 
     return Step(
         f"{name}, score (particles, batch {batch})",
         (gradient_of(score_loss(static, task, sampler, weights, batch=batch)), (params, KEY)),
         {
             "experiments": (experiments, (KEY,)),
-            "loss": (lambda p, runs: matching_terms(eqx.combine(p, static), task, runs, weights), (params, experiments(KEY))),
+            "loss": (
+                lambda p, runs: matching_terms(eqx.combine(p, static), task, runs, weights),
+                (params, experiments(KEY)),
+            ),
         },
-    )  # fmt: skip
+    )
 
 
 def policy_step(name: str, *, small: bool) -> Step:
-    """Stage 2: experiments of our policy for the task, the score of them, and the way back through the experiments."""
+    """Stage 2: experiments of our policy for the task, the score of them, and the way back through
+    the experiments.
+    """
     task = make_task(name)
     values = preset_values("quick", name, task)
-    batch, limit = 4 if small else values["policy_training"]["batch"], values["policy_training"]["limit"]
+    batch, limit = (
+        4 if small else values["policy_training"]["batch"],
+        values["policy_training"]["limit"],
+    )
     score, policy = fresh_score(task, values["score"]), make_policy(values["policy"], task, key=KEY)
     params, static = eqx.partition(policy, eqx.is_inexact_array)
 
@@ -109,13 +126,22 @@ def measure(step: Step, top: float, rounds: int) -> list[str]:
     """A row of the table."""
     works = [step.whole, *step.parts.values()]
     compiled = [(jax.jit(function), given) for function, given in works]
-    whole, *parts = best_of(rounds, *(lambda f=function, g=given: f(*g) for function, given in compiled))
+    whole, *parts = best_of(
+        rounds, *(lambda f=function, g=given: f(*g) for function, given in compiled)
+    )
     work = flops(*_called(step.whole))
     rest = max(0.0, whole - sum(parts))
-    shares = {name: part / whole for name, part in zip(step.parts, parts, strict=True)} | {"way back": rest / whole}
+    shares = {name: part / whole for name, part in zip(step.parts, parts, strict=True)} | {
+        "way back": rest / whole
+    }
     dominant = max(shares, key=lambda name: shares[name])
     words = ", ".join(f"{name} {share:.0%}" for name, share in shares.items())
-    figures = [f"{1e3 * whole:.1f}", f"{work / 1e9:.2f}", f"{work / whole / 1e9:.1f}", f"{work / whole / top:.2f}"]
+    figures = [
+        f"{1e3 * whole:.1f}",
+        f"{work / 1e9:.2f}",
+        f"{work / whole / 1e9:.1f}",
+        f"{work / whole / top:.2f}",
+    ]
     return [step.name, *figures, dominant, words]
 
 

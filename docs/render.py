@@ -11,9 +11,9 @@ import jax.random as jr
 from matplotlib.figure import Figure
 
 import scorebed as sb
-from scorebed.draw import draw_into
+from scorebed.plots.experiments import draw_into
 from scorebed.tasks.base import Task
-from scorebed.tasks.gravimetry import Gravimetry
+from scorebed.tasks.library.gravimetry import Gravimetry
 
 IMAGES = pathlib.Path(__file__).parent / "images"
 DPI = 110
@@ -43,8 +43,13 @@ def overview() -> Figure:
 
 
 def main(folder: pathlib.Path) -> None:
-    tasks = {name: sb.make_task(name) for name in sb.TASKS} | {"gravimetry-plane": Gravimetry(dim=2)}
-    pictures = {f"task-{name}": sb.draw_experiments(task, experiments(task, 2, seed=4)) for name, task in tasks.items()}
+    tasks = {name: sb.make_task(name) for name in sb.TASKS} | {
+        "gravimetry-plane": Gravimetry(dim=2)
+    }
+    pictures = {
+        f"task-{name}": sb.draw_experiments(task, experiments(task, 2, seed=4))
+        for name, task in tasks.items()
+    }
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in (pictures | {"overview": overview()}).items():
         # Without the version of matplotlib in it, a file changes only when its picture does.

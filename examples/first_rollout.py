@@ -1,8 +1,8 @@
 """Random designs on three tasks, and what they tell: python examples/first_rollout.py [FOLDER]
 
-Experiments are simulated and drawn; then many draws from the prior are weighted by their likelihoods, which gives the posterior
-p(θ | y, ξ) of each experiment and its information gain, KL(posterior ‖ prior), in nats. No policy is trained.
-"""
+Experiments are simulated and drawn; then many draws from the prior are weighted by their
+likelihoods, which gives the posterior p(θ | y, ξ) of each experiment and its information gain,
+KL(posterior ‖ prior), in nats. No policy is trained."""
 
 import math
 import pathlib
@@ -48,22 +48,32 @@ def main(folder: pathlib.Path, names: tuple[str, ...] = TASKS) -> None:
         task = sb.make_task(name)
         policy = sb.make_policy("random", task, key=named(key, name, "policy"))
         runs = simulate_many(task, policy, key=named(key, name, "runs"))
-        thetas = jax.vmap(lambda k, task=task: task.prior.sample(key=k))(jr.split(named(key, name, "prior"), DRAWS))
+        thetas = jax.vmap(lambda k, task=task: task.prior.sample(key=k))(
+            jr.split(named(key, name, "prior"), DRAWS)
+        )
 
         ledger.charge(name, EXPERIMENTS * DRAWS * task.horizon)
         weights = posterior_weights(task, thetas, runs)
         gains = information_gain(weights)
         print(
-            f"\n{name}: {EXPERIMENTS} experiments of {task.horizon} random designs, {time.perf_counter() - start:.1f} s"
+            f"\n{name}: {EXPERIMENTS} experiments of {task.horizon} random designs, "
+            f"{time.perf_counter() - start:.1f} s"
         )
-        print(f"  information gain {gains.mean():.2f} nats on average, {gains.min():.2f} to {gains.max():.2f}")
+        print(
+            f"  information gain {gains.mean():.2f} nats on average, {gains.min():.2f} to "
+            f"{gains.max():.2f}"
+        )
 
         singles = [jax.tree.map(lambda a, i=i: a[i], runs) for i in range(DRAWN)]
-        if name != "location-finding":  # its sources can trade places, so their separate means say nothing
+        if (
+            name != "location-finding"
+        ):  # its sources can trade places, so their separate means say nothing
             mean = weights[0] @ thetas
             spread = jnp.sqrt(weights[0] @ (thetas - mean) ** 2)
             print(f"  the first of them   {'truth':>10} {'posterior':>10}")
-            for quantity, t, m, s in zip(task.prior.quantities, singles[0].theta, mean, spread, strict=True):
+            for quantity, t, m, s in zip(
+                task.prior.quantities, singles[0].theta, mean, spread, strict=True
+            ):
                 print(f"  {quantity!s:<19} {t:>10.4g} {m:>10.4g} ± {s:.3g}")
 
         picture = folder / f"random-{name}.png"

@@ -1,4 +1,6 @@
-"""What several tests compare with: closed-form tasks, the smallest policy and history tasks, and exact means by quadrature."""
+"""What several tests compare with: closed-form tasks, the smallest policy and history tasks, and
+exact means by quadrature.
+"""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -8,12 +10,12 @@ from jaxtyping import Array, Float
 from scorebed.policies.base import Policy
 from scorebed.tasks import ORACLE_TASKS
 from scorebed.tasks.base import Gaussian, History, Task
-from scorebed.tasks.closed_form import ClosedForm
-from scorebed.tasks.fading_noise import FadingNoise
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.closed_form import ClosedForm
+from scorebed.tasks.oracles.fading_noise import FadingNoise
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.projection import Projection
+from scorebed.tasks.oracles.sign import Sign
 from scorebed.tasks.priors import standard_normal
-from scorebed.tasks.projection import Projection
-from scorebed.tasks.sign import Sign
 from scorebed.tasks.spaces import Quantity, Real
 
 STEPS = 2
@@ -78,17 +80,27 @@ class Accumulation(History, Gaussian):
 
 def product_rule(rules: list[tuple[np.ndarray, np.ndarray]]) -> tuple[Array, Array]:
     """Points and weights of the product of one-dimensional rules."""
-    points = np.stack([p.ravel() for p in np.meshgrid(*[r[0] for r in rules], indexing="ij")], axis=1)
-    weights = np.prod([w.ravel() for w in np.meshgrid(*[r[1] for r in rules], indexing="ij")], axis=0)
+    points = np.stack(
+        [p.ravel() for p in np.meshgrid(*[r[0] for r in rules], indexing="ij")], axis=1
+    )
+    weights = np.prod(
+        [w.ravel() for w in np.meshgrid(*[r[1] for r in rules], indexing="ij")], axis=0
+    )
     return jnp.asarray(points), jnp.asarray(weights)
 
 
 def grid(task: Task, *, sign_nodes: int = 201) -> tuple[Array, Array, Array]:
-    """z, noise and weights of a product rule for N(0, I): trapezoidal, which is spectrally accurate for analytic functions."""
+    """z, noise and weights of a product rule for N(0, I): trapezoidal, which is spectrally accurate
+    for analytic functions.
+    """
     sign = isinstance(task, Sign)
-    axis = np.linspace(-6.5, 6.5, sign_nodes if sign else {1: 27, 2: 19}[task.prior.dim])  # poles of tanh ask for more
+    axis = np.linspace(
+        -6.5, 6.5, sign_nodes if sign else {1: 27, 2: 19}[task.prior.dim]
+    )  # poles of tanh ask for more
     normal = axis, np.exp(-0.5 * axis**2) / np.exp(-0.5 * axis**2).sum()
     coin = np.asarray([-1.0, 1.0]), np.asarray([0.5, 0.5])
-    points, weights = product_rule([coin if sign else normal] * task.prior.dim + [normal] * task.horizon)
+    points, weights = product_rule(
+        [coin if sign else normal] * task.prior.dim + [normal] * task.horizon
+    )
     k = task.prior.dim
     return points[:, :k], points[:, k:, None], weights

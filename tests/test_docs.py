@@ -58,14 +58,17 @@ def anchors(text: str) -> set[str]:
 WITH_EXAMPLES = [page for page in PAGES if blocks(page.read_text(), "python")]
 # Tutorials train, if only for a few steps.
 EXAMPLES = [
-    pytest.param(page, marks=pytest.mark.slow if page.parent.name == "tutorials" else ()) for page in WITH_EXAMPLES
+    pytest.param(page, marks=pytest.mark.slow if page.parent.name == "tutorials" else ())
+    for page in WITH_EXAMPLES
 ]
 
 
 @pytest.mark.parametrize("page", EXAMPLES, ids=[name_of(page) for page in WITH_EXAMPLES])
 def test_examples_run_in_the_order_of_the_page(page, monkeypatch, tmp_path):
     module = types.ModuleType(f"example_{page.stem.lower()}")
-    monkeypatch.setitem(sys.modules, module.__name__, module)  # where dataclasses look for a class's own module
+    monkeypatch.setitem(
+        sys.modules, module.__name__, module
+    )  # where dataclasses look for a class's own module
     monkeypatch.chdir(tmp_path)
     for line, block in blocks(page.read_text(), "python"):
         # Padded with empty lines, so that a failure names the line of the page.
@@ -75,12 +78,17 @@ def test_examples_run_in_the_order_of_the_page(page, monkeypatch, tmp_path):
 def test_readme_and_contributing_have_examples():
     assert len(blocks((ROOT / "README.md").read_text(), "python")) >= 1
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
-    assert all(name in contributing for name in ("(IID, Gaussian)", "(EulerMaruyama)", "(Policy)", "def estimate("))
+    assert all(
+        name in contributing
+        for name in ("(IID, Gaussian)", "(EulerMaruyama)", "(Policy)", "def estimate(")
+    )
 
 
 @pytest.mark.slow
 def test_the_demo_runs(monkeypatch, tmp_path, capsys):
-    spec = importlib.util.spec_from_file_location("first_rollout", ROOT / "examples" / "first_rollout.py")
+    spec = importlib.util.spec_from_file_location(
+        "first_rollout", ROOT / "examples" / "first_rollout.py"
+    )
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
     monkeypatch.setattr(example, "EXPERIMENTS", 3)
@@ -102,11 +110,18 @@ def test_links_and_pictures_lead_somewhere(page):
         target = (page.parent / path).resolve() if path else page
         assert target.exists(), f"{name_of(page)} links to {link}"
         assert target.is_relative_to(ROOT), link
-        assert not anchor or anchor in anchors(target.read_text()), f"{name_of(page)}: no heading for {link}"
+        assert not anchor or anchor in anchors(target.read_text()), (
+            f"{name_of(page)}: no heading for {link}"
+        )
 
 
 def test_every_picture_is_shown_and_drawn_by_the_docs():
-    shown = {pathlib.Path(link).name for page in PAGES for link in links(page.read_text()) if link.endswith(".png")}
+    shown = {
+        pathlib.Path(link).name
+        for page in PAGES
+        for link in links(page.read_text())
+        if link.endswith(".png")
+    }
     there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
     drawn = (
         {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")}
@@ -120,7 +135,12 @@ def test_every_picture_is_shown_and_drawn_by_the_docs():
 def test_names_and_commands_exist(page):
     text = page.read_text()
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    code = "\n".join([*(block for _, block in blocks(text, "sh")), *re.findall(r"`([^`\n]+)`", without_blocks(text))])
+    code = "\n".join(
+        [
+            *(block for _, block in blocks(text, "sh")),
+            *re.findall(r"`([^`\n]+)`", without_blocks(text)),
+        ]
+    )
     assert set(re.findall(r"^make ([\w-]+)", code, re.MULTILINE)) <= targets
     assert set(re.findall(r"^scorebed ([a-z]+)", code, re.MULTILINE)) <= set(COMMANDS)
     assert set(re.findall(r"\bsb\.(\w+)", text)) <= set(dir(sb))
@@ -134,7 +154,9 @@ def test_the_readme_gives_the_two_commands():
 
 def test_the_layers_are_those_of_the_layering_test():
     tree = ast.parse((ROOT / "tests" / "test_layering.py").read_text())
-    assigned = {node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)}
+    assigned = {
+        node.targets[0].id: node.value for node in tree.body if isinstance(node, ast.Assign)
+    }
     order = [name for layer in ast.literal_eval(assigned["LAYERS"]) for name in layer]
     ((_, block),) = blocks((ROOT / "CONTRIBUTING.md").read_text(), "layers")
     written = re.findall(r"\w+", block)
@@ -153,7 +175,11 @@ def section(name: str) -> str:
 
 def rows(text: str) -> list[list[str]]:
     """Cells of the table rows of a text, headings and rulers included."""
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("|")]
+    return [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in text.splitlines()
+        if line.startswith("|")
+    ]
 
 
 def test_the_table_of_dimensions_is_that_of_the_tasks():
@@ -169,7 +195,9 @@ def test_the_table_of_dimensions_is_that_of_the_tasks():
     }
     assert written == truth
     assert list(written) == list(TASKS)
-    assert all(task.additive_noise for task in tasks.values()), "docs/tasks.md says that all have additive noise"
+    assert all(task.additive_noise for task in tasks.values()), (
+        "docs/tasks.md says that all have additive noise"
+    )
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -188,7 +216,10 @@ def test_quantities_have_the_names_units_and_limits_of_the_code(name):
             truth = [truth[0], truth[-1]]
         assert [(row[1], row[2]) for row in mine] == truth
     if isinstance(task.designs, Box):
-        limits = [f"{low:g} to {high:g}" for low, high in zip(task.designs.low, task.designs.high, strict=True)]
+        limits = [
+            f"{low:g} to {high:g}"
+            for low, high in zip(task.designs.low, task.designs.high, strict=True)
+        ]
     else:
         limits = [f"unbounded, scale {task.designs.scale:g}"] * task.designs.dim
     assert [row[3].replace("−", "-") for row in table if row[0] == "ξ"] == limits
@@ -208,7 +239,9 @@ def test_sampler_and_policy_are_those_of_the_code(name):
 
 
 def test_decisions_are_numbered_listed_and_say_what_was_rejected():
-    assert [page.name[:3] for page in DECISIONS] == [f"{i:03}" for i in range(1, len(DECISIONS) + 1)]
+    assert [page.name[:3] for page in DECISIONS] == [
+        f"{i:03}" for i in range(1, len(DECISIONS) + 1)
+    ]
     listed = links((ROOT / "docs" / "decisions" / "README.md").read_text())
     assert listed == [page.name for page in DECISIONS]
     for page in DECISIONS:
@@ -225,14 +258,20 @@ def test_the_changelog_keeps_a_list_of_changed_numbers():
 
 # Folders of somebody's machine. Taken apart, so that this file does not hold what it looks for.
 MACHINE = re.compile(
-    r"(?<![\w.~>])/(?:{})/[\w.]".format("|".join(("home", "work", "tmp", "root", "farm", "Users", "mnt")))
+    r"(?<![\w.~>])/(?:{})/[\w.]".format(
+        "|".join(("home", "work", "tmp", "root", "farm", "Users", "mnt"))
+    )
 )
 
 
 def test_no_path_of_a_machine_is_in_any_text():
     folders = (".ci", "benchmarks", "docs", "examples", "src", "tests")
     files = [*ROOT.glob("*"), *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
-    texts = [path for path in files if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".png"]
+    texts = [
+        path
+        for path in files
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".png"
+    ]
     assert len(texts) > 50
     for path in texts:
         found = MACHINE.search(path.read_text())

@@ -14,7 +14,15 @@ def data(key) -> tuple[int, ...]:
 
 def test_equal_paths_give_equal_keys_and_different_paths_different_ones():
     root = jr.key(0)
-    paths = [(), ("policy",), ("score",), ("policy", 0), ("policy", 3), (3, "policy"), ("policy", 3, "noise")]
+    paths = [
+        (),
+        ("policy",),
+        ("score",),
+        ("policy", 0),
+        ("policy", 3),
+        (3, "policy"),
+        ("policy", 3, "noise"),
+    ]
     keys = [data(named(root, *path)) for path in paths]
     assert keys == [data(named(root, *path)) for path in paths]
     assert all(a != b for a, b in itertools.combinations(keys, 2))

@@ -1,4 +1,6 @@
-"""The likelihood ledger: its laws, the inverse helpers, and the exact integers of the paper's budgets."""
+"""The likelihood ledger: its laws, the inverse helpers, and the exact integers of the paper's
+budgets.
+"""
 
 import dataclasses
 import importlib.util
@@ -14,7 +16,6 @@ import pytest
 from hypothesis import given, settings
 
 import scorebed.nle
-from scorebed.budgets import TABLES
 from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.nle import (
     IOSMC2,
@@ -27,6 +28,7 @@ from scorebed.nle import (
     level_probabilities,
     level_weights,
 )
+from scorebed.presets.budgets import TABLES
 
 laws = settings(deadline=None, derandomize=True)
 sizes = st.integers(1, 10**6)
@@ -36,7 +38,9 @@ budgets = st.integers(0, 10**30)
 
 @pytest.fixture(scope="module")
 def plain():
-    """The module as users load it, without the tests' type checks, which would refuse wrong types before it can."""
+    """The module as users load it, without the tests' type checks, which would refuse wrong types
+    before it can.
+    """
     spec = importlib.util.spec_from_file_location("plain_nle", scorebed.nle.__file__)
     module = importlib.util.module_from_spec(spec)
     sys.modules["plain_nle"] = module
@@ -49,7 +53,10 @@ def plain():
 
 
 @laws
-@given(st.one_of(st.none(), st.integers(0, 200)), st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60))))
+@given(
+    st.one_of(st.none(), st.integers(0, 200)),
+    st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 60))),
+)
 def test_charges_add_up_and_a_refused_charge_changes_nothing(budget, charges):
     ledger, accepted = Ledger(budget), []
     for entry, nle in charges:
@@ -87,7 +94,14 @@ def test_a_refusal_says_budget_spent_asked_and_what_fits():
     with pytest.raises(BudgetExceededError) as refused:
         ledger.charge("policy", 4_500)
     message = str(refused.value)
-    for part in ("'policy'", "got 4,500", "7,000", "10,000", "at most 3,000", "raise the budget by 1,500"):
+    for part in (
+        "'policy'",
+        "got 4,500",
+        "7,000",
+        "10,000",
+        "at most 3,000",
+        "raise the budget by 1,500",
+    ):
         assert part in message, part
 
 
@@ -124,7 +138,12 @@ def test_entries_have_names(plain, entry):
 @pytest.mark.parametrize("value", [*WRONG, 0], ids=repr)
 @pytest.mark.parametrize(
     "cost",
-    [row.cost for name in ("location", "mlmc", "iosmc") for row in TABLES[name].rows if row.cost.P == 1],
+    [
+        row.cost
+        for name in ("location", "mlmc", "iosmc")
+        for row in TABLES[name].rows
+        if row.cost.P == 1
+    ],
     ids=lambda cost: type(cost).__name__,
 )
 def test_sizes_are_plain_integers_from_one(plain, cost, value):
@@ -153,7 +172,9 @@ def test_the_formulas_count_what_the_loops_evaluate(T, P, K_P, N, K_U, B_U, M):
 @given(T=small, P=small, K=small, N=small, M=small, R=st.integers(0, 4), S=small)
 def test_iosmc_counts_its_nested_filters(T, P, K, N, M, R, S):
     def filters(moves):
-        """IBIS over the steps of one trajectory; at a degenerate step t every move re-evaluates t likelihoods."""
+        """IBIS over the steps of one trajectory; at a degenerate step t every move re-evaluates t
+        likelihoods.
+        """
         return sum(M + M * moves * t for t in range(1, T + 1))
 
     def total(moves):
@@ -180,10 +201,16 @@ def test_networks_share_the_upfront_steps_and_leave_the_remainder_unspent():
 @laws
 @given(budgets, sizes, sizes, sizes, sizes, small, small)
 def test_what_fits_is_maximal(budget, T, K, N, B, P, networks):
-    """The configuration fits and the next larger does not; where nothing fits, the smallest indeed costs too much."""
+    """The configuration fits and the next larger does not; where nothing fits, the smallest indeed
+    costs too much.
+    """
     makers = {
         "M": (PCE, {"T": T, "P": P, "K_P": K, "N": N}, 1),
-        "K_U": (Pretrained, {"T": T, "P": P, "K_P": K, "N": N, "B_U": B, "networks": networks}, networks),
+        "K_U": (
+            Pretrained,
+            {"T": T, "P": P, "K_P": K, "N": N, "B_U": B, "networks": networks},
+            networks,
+        ),
         "K_J": (JointVarPost, {"T": T, "P": P, "B_J": B}, 1),
     }
     for free, (kind, rest, step) in makers.items():
@@ -237,14 +264,18 @@ def test_clipped_levels_are_a_distribution_and_their_weights_its_inverse(tau, ma
     assert len(probabilities) == max_level + 1
     assert math.fsum(probabilities) == pytest.approx(1, abs=1e-12)
     weights = level_weights(tau=tau, max_level=max_level)
-    assert all(p * w == pytest.approx(1, rel=1e-15) for p, w in zip(probabilities, weights, strict=True))
+    assert all(
+        p * w == pytest.approx(1, rel=1e-15) for p, w in zip(probabilities, weights, strict=True)
+    )
 
 
 def test_expected_inner_samples_are_exact_where_the_level_probabilities_are():
     """τ = 2 has probabilities 3/4 · 4^−l, so the sums can be done in fractions."""
     for max_level in (0, 1, 12):
         cost = MLMC(T=1, K_P=1, N=1, M0=3, tau=2.0, max_level=max_level)
-        clipped = [Fraction(3, 4) * Fraction(1, 4**l) for l in range(max_level)] + [Fraction(1, 4**max_level)]
+        clipped = [Fraction(3, 4) * Fraction(1, 4**l) for l in range(max_level)] + [
+            Fraction(1, 4**max_level)
+        ]
         assert cost.expected_inner_capped == pytest.approx(
             float(3 * sum(p * 2**l for l, p in enumerate(clipped))), rel=1e-14
         )
@@ -278,7 +309,8 @@ def test_a_mean_that_does_not_exist_and_levels_that_never_come_are_refused():
 
 
 @pytest.mark.parametrize(
-    ("table", "budget"), [("location", 6_144_000_000), ("dynamical", 10_240_000_000), ("gravimetry", 4_096_000_000)]
+    ("table", "budget"),
+    [("location", 6_144_000_000), ("dynamical", 10_240_000_000), ("gravimetry", 4_096_000_000)],
 )
 def test_every_row_of_the_paper_closes_its_budget(table, budget):
     assert TABLES[table].budget == budget
@@ -316,7 +348,10 @@ def test_amounts_are_integers_unless_they_are_expectations():
 
 
 def test_the_ledger_needs_no_jax():
-    code = "import sys, scorebed.nle; sys.exit(any(m in sys.modules for m in ('jax', 'numpy', 'equinox')))"
+    code = (
+        "import sys, scorebed.nle; sys.exit(any(m in sys.modules for m in ('jax', 'numpy', "
+        "'equinox')))"
+    )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

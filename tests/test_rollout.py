@@ -10,7 +10,15 @@ from jaxtyping import Array, Float
 
 from scorebed.errors import ScorebedError
 from scorebed.policies.random import Replay
-from scorebed.rollout import TILE, Noise, draw_noise, log_likelihood, log_likelihoods, observe, rollout
+from scorebed.rollout import (
+    TILE,
+    Noise,
+    draw_noise,
+    log_likelihood,
+    log_likelihoods,
+    rollout,
+    simulate_outcomes,
+)
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Gaussian, History
 from scorebed.tasks.priors import standard_normal
@@ -18,7 +26,9 @@ from scorebed.tasks.spaces import Quantity, Real
 
 
 class Washout(History, Gaussian):
-    """A dose-like recursion: the state is the amount left, which depends on θ and on every design so far."""
+    """A dose-like recursion: the state is the amount left, which depends on θ and on every design
+    so far.
+    """
 
     horizon: int = eqx.field(static=True, default=5)
     prior: eqx.Module = standard_normal((Quantity("rate"),))
@@ -41,9 +51,9 @@ class Washout(History, Gaussian):
         return (0.3,)
 
 
-EVERY = {name: TASKS[name] for name in ("location-finding", "pendulum", "double-link", "gravimetry")} | {
-    "history": Washout
-}
+EVERY = {
+    name: TASKS[name] for name in ("location-finding", "pendulum", "double-link", "gravimetry")
+} | {"history": Washout}
 
 
 @pytest.fixture(params=EVERY, ids=str)
@@ -53,7 +63,7 @@ def experiment(request):
     theta = task.prior.sample(key=jr.key(0))
     xis = task.designs.constrain(jr.normal(jr.key(1), (task.horizon, task.designs.dim)))
     noise = jr.normal(jr.key(2), (task.horizon, task.outcome_dim))
-    return task, theta, observe(task, theta, xis, noise), xis, noise
+    return task, theta, simulate_outcomes(task, theta, xis, noise), xis, noise
 
 
 def test_a_loop_in_python_gives_the_same_outcomes(experiment):
@@ -93,14 +103,16 @@ def test_compiled_equals_uncompiled(experiment):
 
 def test_a_batch_is_its_members(experiment):
     task, theta, ys, xis, noise = experiment
-    both = jax.vmap(lambda e: rollout(task, Replay(), theta, Noise(e, xis)))(jnp.stack([noise, -noise]))
+    both = jax.vmap(lambda e: rollout(task, Replay(), theta, Noise(e, xis)))(
+        jnp.stack([noise, -noise])
+    )
     np.testing.assert_allclose(both.ys[0], ys, rtol=1e-4, atol=1e-5)
     assert not np.allclose(both.ys[1], ys)
 
 
 def test_outcomes_depend_on_no_later_design(experiment):
     task, theta, ys, xis, noise = experiment
-    late = observe(task, theta, xis.at[-1].add(0.1), noise)
+    late = simulate_outcomes(task, theta, xis.at[-1].add(0.1), noise)
     np.testing.assert_array_equal(late[:-1], ys[:-1])
     assert not np.array_equal(late[-1], ys[-1])
 
@@ -116,4 +128,6 @@ def test_many_coordinates_in_tiles_are_as_without():
     thetas = jr.normal(jr.key(0), (512, task.prior.dim))
     ys, xis = jr.normal(jr.key(1), (task.horizon, 1)), jr.normal(jr.key(2), (task.horizon, 3))
     each = jax.jit(jax.vmap(lambda theta: log_likelihood(task, theta, ys, xis)))(thetas)
-    np.testing.assert_allclose(jax.jit(lambda: log_likelihoods(task, thetas, ys, xis))(), each, rtol=2e-5, atol=1e-3)
+    np.testing.assert_allclose(
+        jax.jit(lambda: log_likelihoods(task, thetas, ys, xis))(), each, rtol=2e-5, atol=1e-3
+    )

@@ -1,4 +1,5 @@
-"""Skeleton: a task whose state is carried from step to step and depends on θ. Change what is marked with «.
+"""Skeleton: a task whose state is carried from step to step and depends on θ. Change what is marked
+with «.
 
 scorebed check dosing.py:Mine
 scorebed train dosing.py:Mine --minutes 5
@@ -8,14 +9,16 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import Gaussian, History
-from scorebed.tasks.describe import measured, parameters, priced, ranges
+from scorebed.tasks.declare import measured, parameters, priced, ranges
 
 
 class Mine(History, Gaussian):
     """What the experiment is. «"""
 
     horizon = 4  # « steps of an experiment
-    prior = parameters({"clearance [l/h]": dist.LogNormal(0.0, 0.4), "volume [l]": dist.LogNormal(2.3, 0.2)})  # «
+    prior = parameters(
+        {"clearance [l/h]": dist.LogNormal(0.0, 0.4), "volume [l]": dist.LogNormal(2.3, 0.2)}
+    )  # «
     designs = ranges({"dose [mg]": (0.0, 50.0)})  # « what you choose in a step
     outcomes = measured("concentration [mg/l]")  # « what you measure in a step
     additive_noise = True  # « False if the noise depends on ξ, θ or the state

@@ -1,4 +1,5 @@
-"""Skeleton: an estimator of the EIG of your own, and policies trained by it. Change what is marked with «.
+"""Skeleton: an estimator of the EIG of your own, and policies trained by it. Change what is marked
+with «.
 
 python estimator.py
 """
@@ -16,14 +17,17 @@ INNER = 64  # «
 
 
 def estimate(task, policy, theta, noise, *, key):
-    """One trajectory → a scalar whose gradient in the policy is an estimate of that of the EIG. (2·INNER + 1)·T NLE. «
+    """One trajectory → a scalar whose gradient in the policy is an estimate of that of the EIG.
+    (2·INNER + 1)·T NLE. «
 
-    log p(y | θ, ξ) − log 1/2M Σ_m [p(y | f(z_m), ξ) + p(y | f(−z_m), ξ)]: nested Monte Carlo with parameters in mirrored pairs.
-    """
+    log p(y | θ, ξ) − log 1/2M Σ_m [p(y | f(z_m), ξ) + p(y | f(−z_m), ξ)]: nested Monte Carlo with
+    parameters in mirrored pairs."""
     run = rollout(task, policy, theta, noise)
     z = jr.normal(key, (INNER, task.prior.dim))
     others = jax.vmap(task.prior.from_latent)(jnp.concatenate([z, -z]))
-    marginal = jax.nn.logsumexp(log_likelihoods(task, others, run.ys, run.xis)) - math.log(2 * INNER)
+    marginal = jax.nn.logsumexp(log_likelihoods(task, others, run.ys, run.xis)) - math.log(
+        2 * INNER
+    )
     return log_likelihood(task, theta, run.ys, run.xis) - marginal - price(task, run.xis)
 
 

@@ -1,4 +1,5 @@
-"""Skeleton: a policy of your own, for a task of your own or a built-in one. Change what is marked with «.
+"""Skeleton: a policy of your own, for a task of your own or a built-in one. Change what is marked
+with «.
 
 scorebed train policy.py:task --policy mine --minutes 5
 scorebed live RUN --task policy.py:task

@@ -8,14 +8,16 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import Gaussian, History
-from scorebed.tasks.describe import measured, parameters, ranges, steps_at_most
+from scorebed.tasks.declare import measured, parameters, ranges, steps_at_most
 
 
 class Mine(History, Gaussian):
     """What the system is. «"""
 
     horizon = 6  # « steps of an experiment
-    prior = parameters({"coupling [1/min]": dist.LogNormal(-1.0, 0.3), "loss [1/min]": dist.LogNormal(-2.0, 0.3)})  # «
+    prior = parameters(
+        {"coupling [1/min]": dist.LogNormal(-1.0, 0.3), "loss [1/min]": dist.LogNormal(-2.0, 0.3)}
+    )  # «
     designs = ranges({"power [kW]": (0.0, 2.0)})  # « the input
     constraint = steps_at_most({"power [kW]": 1.0}, start={"power [kW]": 0.0})  # « or leave it out
     outcomes = measured("temperature [K]")  # « the part that is observed

@@ -1,13 +1,14 @@
-"""Which input tells most about a linear system: position and velocity, with an unknown gain of the input.
+"""Which input tells most about a linear system: position and velocity, with an unknown gain of the
+input.
 
-The posterior of the gain is Gaussian: with a_t = (0, 0.1 ξ_t) its precision is 1 + Σ_t a_tᵀ a_t / 0.05².
-"""
+The posterior of the gain is Gaussian: with a_t = (0, 0.1 ξ_t) its precision is 1 + Σ_t a_tᵀ a_t /
+0.05²."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import Gaussian, Markov
-from scorebed.tasks.describe import measured, parameters, ranges
+from scorebed.tasks.declare import measured, parameters, ranges
 
 
 class ControlledSystem(Markov, Gaussian):

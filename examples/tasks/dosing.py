@@ -1,15 +1,19 @@
-"""How much to give next: the amount in the body follows from all doses so far and from θ, so that it is a state."""
+"""How much to give next: the amount in the body follows from all doses so far and from θ, so that
+it is a state.
+"""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import Gaussian, History
-from scorebed.tasks.describe import measured, parameters, ranges
+from scorebed.tasks.declare import measured, parameters, ranges
 
 
 class Dosing(History, Gaussian):
     horizon = 6
-    prior = parameters({"clearance [l/h]": dist.LogNormal(0.0, 0.4), "volume [l]": dist.LogNormal(2.3, 0.2)})
+    prior = parameters(
+        {"clearance [l/h]": dist.LogNormal(0.0, 0.4), "volume [l]": dist.LogNormal(2.3, 0.2)}
+    )
     designs = ranges({"dose [mg]": (0.0, 50.0)})
     outcomes = measured("concentration [mg/l]")
     additive_noise = True

@@ -1,15 +1,19 @@
-"""When to draw blood: a drug is absorbed and cleared, and the error of the assay grows with the concentration."""
+"""When to draw blood: a drug is absorbed and cleared, and the error of the assay grows with the
+concentration.
+"""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.describe import measured, ordered, parameters, ranges
+from scorebed.tasks.declare import measured, ordered, parameters, ranges
 
 
 class SamplingTimes(IID, Gaussian):
     horizon = 5
-    prior = parameters({"absorption [1/h]": dist.LogNormal(0.4, 0.3), "clearance [1/h]": dist.LogNormal(-2.0, 0.3)})
+    prior = parameters(
+        {"absorption [1/h]": dist.LogNormal(0.4, 0.3), "clearance [1/h]": dist.LogNormal(-2.0, 0.3)}
+    )
     designs = ranges({"time [h]": (0.1, 24.0)})
     constraint = ordered(gap=0.5)  # one sample after another, half an hour apart at least
     outcomes = measured("concentration [mg/l]")

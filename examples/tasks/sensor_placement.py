@@ -1,15 +1,22 @@
-"""Where to put a sensor in the plane: a hidden source is to be found; how strong it is does not matter."""
+"""Where to put a sensor in the plane: a hidden source is to be found; how strong it is does not
+matter.
+"""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.describe import measured, parameters, unbounded
+from scorebed.tasks.declare import measured, parameters, unbounded
 
 
 class SensorPlacement(IID, Gaussian):
     horizon = 6
-    prior = parameters({("source x [m]", "source y [m]"): dist.Normal(0.0, 10.0), "strength": dist.LogNormal(3.0, 0.5)})
+    prior = parameters(
+        {
+            ("source x [m]", "source y [m]"): dist.Normal(0.0, 10.0),
+            "strength": dist.LogNormal(3.0, 0.5),
+        }
+    )
     interest = ("source x", "source y")  # the strength is a nuisance
     designs = unbounded("sensor x [m]", "sensor y [m]", scale=10.0)
     outcomes = measured("log signal")

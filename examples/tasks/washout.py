@@ -1,10 +1,12 @@
-"""When to look: a tracer washes out at a rate that differs from vessel to vessel. There is no density to write down."""
+"""When to look: a tracer washes out at a rate that differs from vessel to vessel. There is no
+density to write down.
+"""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
 
 from scorebed.tasks.base import IID, Implicit
-from scorebed.tasks.describe import measured, parameters, ranges
+from scorebed.tasks.declare import measured, parameters, ranges
 
 
 class Washout(IID, Implicit):

@@ -1,11 +1,15 @@
-"""Every error that a user of scorebed can meet. Each says what was expected, what came, and how to fix it."""
+"""Every error that a user of scorebed can meet. Each says what was expected, what came, and how to
+fix it.
+"""
 
 import difflib
 from collections.abc import Iterable
 
 
 class ScorebedError(Exception):
-    """Base of all errors that scorebed raises on purpose; the command line prints it as one line and exits 2."""
+    """Base of all errors that scorebed raises on purpose; the command line prints it as one line
+    and exits 2.
+    """
 
 
 class UnknownNameError(ScorebedError):
@@ -15,7 +19,9 @@ class UnknownNameError(ScorebedError):
         names = sorted(known)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         fix = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(names)}."
-        super().__init__(f"unknown {kind}, got '{name}', expected one of {', '.join(names)}. Fix: {fix}")
+        super().__init__(
+            f"unknown {kind}, got '{name}', expected one of {', '.join(names)}. Fix: {fix}"
+        )
 
 
 class InvalidValueError(ScorebedError):
@@ -30,7 +36,9 @@ class NoDensityError(ScorebedError):
 
 
 class BudgetExceededError(ScorebedError):
-    """A charge that the likelihood budget cannot cover. Nothing has been spent when this is raised."""
+    """A charge that the likelihood budget cannot cover. Nothing has been spent when this is
+    raised.
+    """
 
 
 def require(condition: bool, what: str, *, got: object, expected: str, fix: str) -> None:
@@ -52,7 +60,9 @@ class NewerFormatError(InvalidValueError):
 
 
 class RunFolderError(InvalidValueError):
-    """A folder or file of a run that cannot be made, read or written, or a folder that is no run."""
+    """A folder or file of a run that cannot be made, read or written, or a folder that is no
+    run.
+    """
 
 
 class FolderInUseError(RunFolderError):
@@ -64,4 +74,6 @@ class DiskFullError(RunFolderError):
 
 
 class ConflictError(InvalidValueError):
-    """Something that does not fit what a live experiment has recorded already, such as a second outcome of one step."""
+    """Something that does not fit what a live experiment has recorded already, such as a second
+    outcome of one step.
+    """

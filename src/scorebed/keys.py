@@ -7,7 +7,9 @@ from jaxtyping import PRNGKeyArray
 
 
 def named(key: PRNGKeyArray, *path: str | int) -> PRNGKeyArray:
-    """The key of a named place below `key`: `named(key, "policy", 3)`. Equal paths give equal keys."""
+    """The key of a named place below `key`: `named(key, "policy", 3)`. Equal paths give equal
+    keys.
+    """
     for part in path:
         key = jr.fold_in(key, zlib.crc32(part.encode()) if isinstance(part, str) else part)
     return key

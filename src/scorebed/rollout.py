@@ -1,8 +1,7 @@
 """The only loops over experiment steps: a policy acting on a task, and the likelihood of a history.
 
-Everything is for one experiment; `vmap` over parameters, noise or trajectories outside. The states of iid and Markov tasks
-follow from the data alone, so their likelihoods need no loop at all.
-"""
+Everything is for one experiment; `vmap` over parameters, noise or trajectories outside. The states
+of iid and Markov tasks follow from the data alone, so their likelihoods need no loop at all."""
 
 import equinox as eqx
 import jax
@@ -43,7 +42,9 @@ def draw_noise(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Noise:
 def rollout(task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise) -> Trajectory:
     """(y, ξ)_{1:T} = g(ε, θ, φ), differentiable in all three."""
 
-    def step(carry: tuple[State, Memory], eps: Noise) -> tuple[tuple[State, Memory], tuple[Array, Array]]:
+    def step(
+        carry: tuple[State, Memory], eps: Noise
+    ) -> tuple[tuple[State, Memory], tuple[Array, Array]]:
         state, memory = carry
         xi = policy.design(memory, eps.policy)
         y = task.outcome(theta, state, xi, eps.outcome)
@@ -59,7 +60,7 @@ def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
     return rollout(task, policy, task.prior.sample(key=named(key, "theta")), noise)
 
 
-def observe(
+def simulate_outcomes(
     task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dn"]
 ) -> Float[Array, "T dy"]:
     """Outcomes of designs that were fixed before the experiment."""
@@ -73,7 +74,9 @@ def log_likelihood(
 ) -> Scalar:
     """log p(y_{1:T} | ξ_{1:T}, θ). T NLE."""
     if isinstance(task, IID | Markov):
-        return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(ys, theta, states_before(task, ys), xis).sum()
+        return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(
+            ys, theta, states_before(task, ys), xis
+        ).sum()
     return _scan_history(task, theta[:, None], ys, xis)[0]
 
 
@@ -82,10 +85,10 @@ def log_likelihoods(
 ) -> Float[Array, " M"]:
     """log p(y_{1:T} | ξ_{1:T}, θ_m) for many contrastive parameters. M·T NLE.
 
-    The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row per parameter
-    coordinate, so that each scalar of the task becomes a contiguous vector. `vmap` over trajectories outside. Many coordinates
-    are taken in tiles that stay in a core's own cache: three times as fast with thirty of them.
-    """
+    The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row
+    per parameter coordinate, so that each scalar of the task becomes a contiguous vector. `vmap`
+    over trajectories outside. Many coordinates are taken in tiles that stay in a core's own cache:
+    three times as fast with thirty of them."""
     M, k = thetas.shape
     tile = 1 << max(TILE // k, 1).bit_length() - 1  # a power of two, as chunks of parameters are
     if k > FEW and tile < M and M % tile == 0:
@@ -100,19 +103,28 @@ def log_likelihoods(
         y, state, xi = data
         return total + log_prob(y, columns, state, xi), None
 
-    return jax.lax.scan(step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, states_before(task, ys), xis))[0]
+    return jax.lax.scan(
+        step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, states_before(task, ys), xis)
+    )[0]
 
 
 def step_log_likelihoods(
-    task: IID | Markov, thetas: Float[Array, "M k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+    task: IID | Markov,
+    thetas: Float[Array, "M k"],
+    ys: Float[Array, "T dy"],
+    xis: Float[Array, "T dx"],
 ) -> Float[Array, "T M"]:
     """log p(y_t | ξ_t, θ_m, state) for a few parameters, all steps at once. M·T NLE."""
     over_thetas = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
-    return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(ys, thetas.T, states_before(task, ys), xis)
+    return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(
+        ys, thetas.T, states_before(task, ys), xis
+    )
 
 
 def price(task: Task, xis: Float[Array, "T dx"]) -> Scalar:
-    """What designs cost in nats, price · Σ_t cost(ξ_t): what every estimator takes off. Zero where they cost nothing."""
+    """What designs cost in nats, price · Σ_t cost(ξ_t): what every estimator takes off. Zero where
+    they cost nothing.
+    """
     return jnp.zeros((), xis.dtype) if task.cost is None else task.cost.price * task.cost.total(xis)
 
 
@@ -130,7 +142,9 @@ def _scan_history(
     log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, 0, None))
     advance = jax.vmap(task.advance, in_axes=(1, 0, None, None))
 
-    def step(carry: tuple[Array, State], data: tuple[Array, Array]) -> tuple[tuple[Array, State], None]:
+    def step(
+        carry: tuple[Array, State], data: tuple[Array, Array]
+    ) -> tuple[tuple[Array, State], None]:
         total, state = carry
         y, xi = data
         return (total + log_prob(y, columns, state, xi), advance(columns, state, xi, y)), None

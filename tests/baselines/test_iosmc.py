@@ -1,4 +1,6 @@
-"""IO-SMC²: its particles against exact posteriors, its kernel against importance sampling, its count against the paper's."""
+"""IO-SMC²: its particles against exact posteriors, its kernel against importance sampling, its
+count against the paper's.
+"""
 
 import dataclasses
 import itertools
@@ -14,9 +16,9 @@ import pytest
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Scalar
 
-from scorebed.baselines.csmc import sweep
-from scorebed.baselines.ibis import ibis, require_data_states
-from scorebed.baselines.iosmc import (
+from scorebed.baselines.iosmc.conditional_smc import sweep
+from scorebed.baselines.iosmc.ibis import ibis, require_data_states
+from scorebed.baselines.iosmc.training import (
     DegenerateParticlesError,
     IOSMCSettings,
     log_policy,
@@ -31,14 +33,14 @@ from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.nle import IOSMC2
 from scorebed.policies import make_policy
 from scorebed.policies.base import StochasticPolicy
-from scorebed.rollout import observe, simulate
-from scorebed.runs.leaves import decode_leaves, encode_leaves
+from scorebed.rollout import simulate, simulate_outcomes
+from scorebed.runs.serialisation import decode_leaves, encode_leaves
 from scorebed.tasks import ORACLE_TASKS, make_task
 from scorebed.tasks.base import History, Task
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Quantity, Real, Space
-from scorebed.train.fit import NonFiniteError, Stop
+from scorebed.training.fit import NonFiniteError, Stop
 
 Z_ALARM = 4.892  # a false alarm in a million
 
@@ -58,7 +60,9 @@ class Feedback(StochasticPolicy):
         return jnp.zeros(1)
 
     def design(self, memory, noise):
-        return self.space.constrain(self.offset + self.feedback * memory + jnp.exp(self.log_std) * noise)
+        return self.space.constrain(
+            self.offset + self.feedback * memory + jnp.exp(self.log_std) * noise
+        )
 
     def update(self, memory, xi, y):
         del memory, xi
@@ -71,7 +75,9 @@ class Feedback(StochasticPolicy):
 
 
 def feedback(task: Task, offset: float = 0.3, gain: float = 0.4, std: float = 0.5) -> Feedback:
-    return Feedback(jnp.asarray([offset]), jnp.asarray([gain]), jnp.log(jnp.asarray([std])), task.designs)
+    return Feedback(
+        jnp.asarray([offset]), jnp.asarray([gain]), jnp.log(jnp.asarray([std])), task.designs
+    )
 
 
 def assert_mean(samples, truth, bias=0.0):
@@ -85,22 +91,27 @@ def equal(a, b):
     return all(jax.tree.leaves(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b)))
 
 
-# IBIS ----------------------------------------------------------------------------------------------------------------
+# IBIS
+# ----------------------------------------------------------------------------------------------------------------
 
 REPEATS, PARTICLES = 512, 256
 
 
 @pytest.fixture(scope="module")
 def filters():
-    """threshold ↦ (task, independent runs of IBIS on one history, its exact posterior, its exact evidence)."""
+    """threshold ↦ (task, independent runs of IBIS on one history, its exact posterior, its exact
+    evidence).
+    """
     task = ORACLE_TASKS["linear-gaussian-2d"](noise=1.5, horizon=4)
     random = np.random.default_rng(3)
-    z, u, noise = (jnp.asarray(random.normal(size=size), jnp.float32) for size in ((2,), (4, 2), (4, 1)))
+    z, u, noise = (
+        jnp.asarray(random.normal(size=size), jnp.float32) for size in ((2,), (4, 2), (4, 1))
+    )
 
     @jax.jit
     def run(threshold, key):
         xis = task.designs.constrain(u)
-        ys = observe(task, task.prior.from_latent(z), xis, noise)
+        ys = simulate_outcomes(task, task.prior.from_latent(z), xis, noise)
         many = [jnp.broadcast_to(a, (REPEATS, *a.shape)) for a in (ys, xis)]
         found = ibis(task, *many, particles=PARTICLES, threshold=threshold, key=key)
         return found, task.posterior(ys, xis), task.marginal_log_prob(ys, xis)
@@ -108,29 +119,37 @@ def filters():
     return lambda threshold: (task, *run(jnp.asarray(threshold), jr.key(5)))
 
 
-@pytest.fixture(scope="module", params=[0.0, 0.75, 2.0], ids=["never moves", "moves when degenerate", "always moves"])
+@pytest.fixture(
+    scope="module",
+    params=[0.0, 0.75, 2.0],
+    ids=["never moves", "moves when degenerate", "always moves"],
+)
 def filtered(request, filters):
     return request.param, *filters(request.param)
 
 
 def test_the_evidence_is_unbiased(filtered):
-    # The standard error is about 1%. A forgotten normalisation of the weights is off by a factor, and so is an evidence that is
-    # taken from particles before they were resampled.
+    # The standard error is about 1%. A forgotten normalisation of the weights is off by a factor,
+    # and so is an evidence that is taken from particles before they were resampled.
     _, _, found, _, truth = filtered
     assert_mean(np.exp(np.asarray(found.log_evidence) - float(truth)), 1.0, 2 / PARTICLES)
 
 
 def test_particles_are_the_exact_posterior(filtered):
-    # The standard error is about 1% of the posterior's scale. Moves that forget the prior carry the mean away by more than that
-    # scale, moves that compare with the likelihood of where a particle was before change the covariance by 10%.
+    # The standard error is about 1% of the posterior's scale. Moves that forget the prior carry the
+    # mean away by more than that scale, moves that compare with the likelihood of where a particle
+    # was before change the covariance by 10%.
     _, task, found, exact, _ = filtered
     weights = np.exp(np.asarray(found.particles.log_weights, np.float64))
-    theta = np.asarray(jax.jit(jax.vmap(jax.vmap(task.prior.from_latent, 1, 1)))(found.particles.z), np.float64)
+    theta = np.asarray(
+        jax.jit(jax.vmap(jax.vmap(task.prior.from_latent, 1, 1)))(found.particles.z), np.float64
+    )
     mean = np.einsum("rkm,rm->rk", theta, weights)
     away = theta - mean[:, :, None]
     covariance = np.einsum("rim,rjm,rm->rij", away, away, weights)
     scale = np.sqrt(np.diag(exact.covariance))
-    # Self-normalised weights bias by 1/ESS: without moves, the effective sample size is what is left.
+    # Self-normalised weights bias by 1/ESS: without moves, the effective sample size is what is
+    # left.
     size = 1 / (weights**2).sum(1).mean()
     assert_mean(mean, exact.mean, scale / size)
     assert_mean(covariance, exact.covariance, 3 * np.outer(scale, scale) / size)
@@ -148,18 +167,28 @@ def test_moves_are_counted_where_they_happen(filtered):
         assert 0 < moves.mean() < T * (T + 1) // 2
 
 
-# Conditional SMC -----------------------------------------------------------------------------------------------------
+# Conditional SMC
+# -----------------------------------------------------------------------------------------------------
 
-# Few trajectories and particles, so that a fault shows: a kernel resamples at most steps, and moves at some.
+# Few trajectories and particles, so that a fault shows: a kernel resamples at most steps, and moves
+# at some.
 SMALL = IOSMCSettings(
-    trajectories=4, particles=12, moves=1, batch=2, penalty=0.1, inner_threshold=0.4, outer_threshold=0.9
+    trajectories=4,
+    particles=12,
+    moves=1,
+    batch=2,
+    penalty=0.1,
+    inner_threshold=0.4,
+    outer_threshold=0.9,
 )
 CHAINS, KERNELS, LAST = 1024, 8, 3
 
 
 @pytest.fixture(scope="module")
 def kernel():
-    """(task, policy, passes without tempering, chains of passes with it): unconditional at first, then 7 kernels."""
+    """(task, policy, passes without tempering, chains of passes with it): unconditional at first,
+    then 7 kernels.
+    """
     task = LinearMarkov(horizon=3, bound=1.5)
     policy = feedback(task, gain=1.0)
     nothing = start_iosmc(task, policy, optax.sgd(0.0)).optimiser.reference
@@ -177,11 +206,17 @@ def kernel():
         return jax.lax.map(chain, jr.split(key, CHAINS), batch_size=CHAINS // 4)
 
     untempered = dataclasses.replace(SMALL, tempering=0.0)
-    return task, policy, *(run(jax.tree.map(jnp.asarray, s), jr.key(1)) for s in (untempered, SMALL))
+    return (
+        task,
+        policy,
+        *(run(jax.tree.map(jnp.asarray, s), jr.key(1)) for s in (untempered, SMALL)),
+    )
 
 
 def features(trajectories):
-    """Σξ², Σ(ξ_t − ξ_{t−1})², log(1 + Σy²), Σ ξ_t tanh y_{t−1} and tanh y_1 y_3: tails of y would drown the rest."""
+    """Σξ², Σ(ξ_t − ξ_{t−1})², log(1 + Σy²), Σ ξ_t tanh y_{t−1} and tanh y_1 y_3: tails of y would
+    drown the rest.
+    """
     ys, xis = (np.asarray(a, np.float64)[..., 0] for a in (trajectories.ys, trajectories.xis))
     slew = (np.diff(xis, axis=-1, prepend=0.0) ** 2).sum(-1)
     follow = (xis[..., 1:] * np.tanh(ys[..., :-1])).sum(-1)
@@ -197,7 +232,8 @@ def assert_means_agree(a, b):
 
 
 def test_without_tempering_trajectories_are_rollouts_of_the_policy(kernel):
-    # Standard errors of about 1% of the standard deviations. If θ ignores the weights of its particles, y₁y₃ is 12 of them off.
+    # Standard errors of about 1% of the standard deviations. If θ ignores the weights of its
+    # particles, y₁y₃ is 12 of them off.
     task, policy, plain, _ = kernel
     runs = jax.jit(jax.vmap(lambda k: simulate(task, policy, key=k)))(jr.split(jr.key(3), 16384))
     # Weights stay equal, so nothing is resampled, and all but the references are independent.
@@ -206,9 +242,10 @@ def test_without_tempering_trajectories_are_rollouts_of_the_policy(kernel):
 
 
 def test_the_kernel_leaves_its_target_unchanged(kernel):
-    # Means under the tempered target: by importance sampling from passes without tempering, and from the references of chains
-    # with only four trajectories. Memories that stay behind when their trajectories are resampled are 16 standard errors off,
-    # weights that are kept after resampling 10; it also catches a lost reference, no penalty, and the reward's sign turned.
+    # Means under the tempered target: by importance sampling from passes without tempering, and
+    # from the references of chains with only four trajectories. Memories that stay behind when
+    # their trajectories are resampled are 16 standard errors off, weights that are kept after
+    # resampling 10; it also catches a lost reference, no penalty, and the reward's sign turned.
     _, _, plain, tempered = kernel
     gain = np.asarray(plain.gains, np.float64)[:, :, 1:, None]
     values = np.concatenate([features(plain.trajectories)[:, :, 1:], np.log1p(gain)], -1)
@@ -225,14 +262,18 @@ def test_the_kernel_leaves_its_target_unchanged(kernel):
 
 
 def test_the_reference_takes_its_particles_along(kernel):
-    # The information gain of the reference is computed anew in the next pass, from its seeds: to the last bit the same.
+    # The information gain of the reference is computed anew in the next pass, from its seeds: to
+    # the last bit the same.
     *_, tempered = kernel
-    chosen = np.take_along_axis(np.asarray(tempered.gains), np.asarray(tempered.chosen)[..., None], -1)[..., 0]
+    chosen = np.take_along_axis(
+        np.asarray(tempered.gains), np.asarray(tempered.chosen)[..., None], -1
+    )[..., 0]
     assert np.array_equal(chosen[:, :-1], tempered.gains[:, 1:, 0])
     assert len(np.unique(chosen)) > CHAINS
 
 
-# Score climbing ------------------------------------------------------------------------------------------------------
+# Score climbing
+# ------------------------------------------------------------------------------------------------------
 
 TASK = LinearMarkov(horizon=3, bound=2.0)
 CLIMB = IOSMCSettings(trajectories=64, particles=32, tempering=1.0, batch=32, learning_rate=0.05)
@@ -320,9 +361,14 @@ FEW = IOSMCSettings(trajectories=5, particles=16, kernels=2, outer_threshold=2.0
 def test_the_count_is_exact_where_moves_are_certain(threshold, bound):
     settings = dataclasses.replace(FEW, inner_threshold=threshold)
     still = optax.sgd(0.0)
-    _, state = train_iosmc(WIDE, feedback(WIDE, 0.0, 0.0, 1e-6), settings, iterations=3, optimiser=still, key=jr.key(0))
+    _, state = train_iosmc(
+        WIDE, feedback(WIDE, 0.0, 0.0, 1e-6), settings, iterations=3, optimiser=still, key=jr.key(0)
+    )
     assert realised_nle(state) == getattr(bill(WIDE, settings, 3), bound)
-    assert worst_start(WIDE, settings) + 3 * worst_iteration(WIDE, settings) == bill(WIDE, settings, 3).upper
+    assert (
+        worst_start(WIDE, settings) + 3 * worst_iteration(WIDE, settings)
+        == bill(WIDE, settings, 3).upper
+    )
 
 
 def test_the_count_passes_two_to_the_31():
@@ -332,26 +378,33 @@ def test_the_count_passes_two_to_the_31():
         assert realised_nle(eqx.tree_at(lambda s: s.optimiser.spent, state, words)) == count
 
 
-# What goes wrong -----------------------------------------------------------------------------------------------------
+# What goes wrong
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_weights_that_are_not_finite_raise_at_the_last_good_state():
     _, good = climb(iterations=2)
     ill = eqx.tree_at(lambda s: s.params.offset, good, jnp.asarray([jnp.nan]))
     with pytest.raises(
-        DegenerateParticlesError, match=r"iteration 3, got parameter particles without.*step 1.*Fix:"
+        DegenerateParticlesError,
+        match=r"iteration 3, got parameter particles without.*step 1.*Fix:",
     ) as found:
         climb(state=ill)
     state = found.value.state
     assert int(state.step) == 2
     # All of it, count included: a checkpoint of a step follows from the run.
     assert equal(jax.tree.map(np.nan_to_num, state), jax.tree.map(np.nan_to_num, ill))
-    assert bill(TASK, CLIMB, 2).lower - bill(TASK, CLIMB, 1).lower <= found.value.nle <= worst_iteration(TASK, CLIMB)
+    assert (
+        bill(TASK, CLIMB, 2).lower - bill(TASK, CLIMB, 1).lower
+        <= found.value.nle
+        <= worst_iteration(TASK, CLIMB)
+    )
 
 
 def test_particles_at_one_point_raise():
     with pytest.raises(
-        DegenerateParticlesError, match="before its first iteration, got parameter particles that are all at one"
+        DegenerateParticlesError,
+        match="before its first iteration, got parameter particles that are all at one",
     ):
         train_iosmc(WIDE, feedback(WIDE, 3.0), FEW, iterations=1, key=jr.key(0))
 
@@ -394,13 +447,23 @@ def test_what_it_cannot_do_is_refused():
         train_iosmc(TASK, make_policy("static", TASK, key=jr.key(0)), CLIMB, key=jr.key(0))
     with pytest.raises(InvalidValueError, match="pendulum, cart-pole or double link"):
         paper_settings(TASK)
-    for wrong in ({"trajectories": 1}, {"particles": 1}, {"moves": -1}, {"kernels": 0}, {"tempering": math.nan}):
+    for wrong in (
+        {"trajectories": 1},
+        {"particles": 1},
+        {"moves": -1},
+        {"kernels": 0},
+        {"tempering": math.nan},
+    ):
         with pytest.raises(InvalidValueError, match="the settings of IO-SMC²"):
             IOSMCSettings(**wrong)
 
 
 def test_paper_settings_cost_what_the_paper_says():
-    table = {"pendulum": (1.0, 0.2, 1e-3), "cart-pole": (0.25, 0.1, 5e-4), "double-link": (0.25, 0.1, 5e-4)}
+    table = {
+        "pendulum": (1.0, 0.2, 1e-3),
+        "cart-pole": (0.25, 0.1, 5e-4),
+        "double-link": (0.25, 0.1, 5e-4),
+    }
     for name, expected in table.items():
         task = make_task(name)
         settings = paper_settings(task)

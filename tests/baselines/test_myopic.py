@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 
 from scorebed.baselines.myopic import Belief, Myopic
-from scorebed.bounds import eig_bounds
+from scorebed.bounds.contrastive import eig_bounds
 from scorebed.errors import InvalidValueError
 from scorebed.rollout import draw_noise, rollout
 from scorebed.tasks import TASKS
 from scorebed.tasks.base import IID, Gaussian, History, Markov
-from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.projection import Projection
 from scorebed.tasks.priors import Prior, standard_normal
-from scorebed.tasks.projection import Projection
 from scorebed.tasks.spaces import Box, Quantity
 
 # At this size a program runs in no time, and what is left is compiling it.
@@ -27,7 +27,9 @@ SMALL = {"particles": 16, "outer": 4, "candidates": 6, "rounds": 1, "moves": 1, 
 
 
 def assert_mean(samples, truth, slack=0.0):
-    """|mean − truth| ≤ 4.892 standard errors: a false alarm in a million. `slack` is a bias that is known and allowed."""
+    """|mean − truth| ≤ 4.892 standard errors: a false alarm in a million. `slack` is a bias that is
+    known and allowed.
+    """
     samples = np.asarray(samples, np.float64)
     error = np.abs(samples.mean(0) - np.asarray(truth))
     limit = 4.892 * samples.std(0, ddof=1) / math.sqrt(len(samples)) + slack
@@ -35,7 +37,9 @@ def assert_mean(samples, truth, slack=0.0):
 
 
 class Amplifier(Markov, Gaussian):
-    """y_t = θ y_{t−1} ξ_t + σ ε_t from y_0 = 1: how much a step can tell depends on the state before it."""
+    """y_t = θ y_{t−1} ξ_t + σ ε_t from y_0 = 1: how much a step can tell depends on the state
+    before it.
+    """
 
     prior: Prior
     designs: Box = eqx.field(static=True)
@@ -58,12 +62,15 @@ class Amplifier(Markov, Gaussian):
         return (1.0,)
 
 
-# The gain ------------------------------------------------------------------------------------------------------------------
+# The gain
+# ------------------------------------------------------------------------------------------------------------------
 
 
 @functools.cache
 def gains():
-    """Estimated gain at ξ = 1 of independent designers: before any data, and with weights for y_1 = 1.5 at ξ_1 = 0.5."""
+    """Estimated gain at ξ = 1 of independent designers: before any data, and with weights for y_1 =
+    1.5 at ξ_1 = 0.5.
+    """
     task = Amplifier()
 
     def run(key):
@@ -73,40 +80,49 @@ def gains():
         log_weights = -0.5 * (y - 0.5 * before.theta[:, 0]) ** 2
         data = (log_weights, before.ys.at[0].set(y), before.observed + 1)
         after = eqx.tree_at(lambda b: (b.log_weights, b.ys, b.observed), before, data)
-        return policy.eig(before, jnp.ones(1), key=key_before), policy.eig(after, jnp.ones(1), key=key_after)
+        return policy.eig(before, jnp.ones(1), key=key_before), policy.eig(
+            after, jnp.ones(1), key=key_after
+        )
 
     return jax.jit(jax.vmap(run))(jr.split(jr.key(0), 256))
 
 
 def test_gain_under_the_prior_is_the_closed_form():
-    # The standard error is 0.005. Without the θ that made the outcome among the particles of its marginal, or with natural
-    # logarithms mistaken, it is off by far more; the finite number of particles takes (e^{2 EIG} − 1) / 2N = 0.002.
+    # The standard error is 0.005. Without the θ that made the outcome among the particles of its
+    # marginal, or with natural logarithms mistaken, it is off by far more; the finite number of
+    # particles takes (e^{2 EIG} − 1) / 2N = 0.002.
     before, _ = gains()
     assert_mean(before, 0.5 * math.log(2), 0.004)
 
 
 def test_gain_under_weighted_particles_and_in_a_new_state_is_the_closed_form():
-    # The standard error is 0.006. The state of the start would give 0.29 in place of 0.51, the weights of the prior 0.59.
+    # The standard error is 0.006. The state of the start would give 0.29 in place of 0.51, the
+    # weights of the prior 0.59.
     _, after = gains()
     signal = 1.5**2 / (1 + 0.5**2)
     assert_mean(after, 0.5 * math.log(1 + signal), signal / 256)
 
 
-# The choice ----------------------------------------------------------------------------------------------------------------
+# The choice
+# ----------------------------------------------------------------------------------------------------------------
 
 
 def test_chooses_the_limits_of_a_box():
     policy = Myopic(LinearGaussian(bound=1.5), particles=64, outer=32, candidates=8, key=jr.key(0))
     rows = policy.sample_noise(32, key=jr.key(1))
-    xis = np.asarray(eqx.filter_jit(lambda p, rows: jax.vmap(lambda row: p.design(p.init(), row))(rows))(policy, rows))
+    xis = np.asarray(
+        eqx.filter_jit(lambda p, rows: jax.vmap(lambda row: p.design(p.init(), row))(rows))(
+            policy, rows
+        )
+    )
     np.testing.assert_array_equal(np.abs(xis), 1.5)
     assert 0.2 < np.mean(xis > 0) < 0.8  # both sides are equally good
 
 
 @pytest.mark.slow
 def test_bounds_of_its_designs_are_those_of_the_optimum():
-    # The information gain of a trajectory is the same for all here, so the standard error is that of the bounds alone, about
-    # 0.04. Designs uniform in the box lose 0.36 nats.
+    # The information gain of a trajectory is the same for all here, so the standard error is that
+    # of the bounds alone, about 0.04. Designs uniform in the box lose 0.36 nats.
     task = LinearGaussian(bound=1.5, horizon=2)
     policy = Myopic(task, particles=64, outer=32, candidates=8, moves=2, levels=4, key=jr.key(0))
     bounds = eig_bounds(task, policy, outer=256, inner=2000, key=jr.key(2))
@@ -121,7 +137,9 @@ design, update = (jax.jit(jax.vmap(method)) for method in (Myopic.design, Myopic
 
 
 class Experiments(NamedTuple):
-    """Independent designers at the bench, each with an experiment of its own: everything has `REPEATS` in front."""
+    """Independent designers at the bench, each with an experiment of its own: everything has
+    `REPEATS` in front.
+    """
 
     task: Projection
     policies: Myopic
@@ -135,7 +153,9 @@ def experiments():
     """Directions one after the other, step by step."""
     task = Projection(noise=0.5, horizon=4)
     sizes = {"particles": PARTICLES, "outer": 64, "candidates": 8, "moves": 1, "levels": 8}
-    policies = jax.jit(jax.vmap(lambda key: Myopic(task, **sizes, key=key)))(jr.split(jr.key(3), REPEATS))
+    policies = jax.jit(jax.vmap(lambda key: Myopic(task, **sizes, key=key)))(
+        jr.split(jr.key(3), REPEATS)
+    )
     random = np.random.default_rng(4)
     theta = random.normal(size=(REPEATS, 2)).astype(np.float32)
     rows = random.uniform(size=(4, REPEATS, 2)).astype(np.float32)
@@ -145,7 +165,9 @@ def experiments():
         a = np.concatenate([np.cos(xi), np.sin(xi)], 1)
         y = (a * theta).sum(1, keepdims=True) + 0.5 * random.normal(size=(REPEATS, 1))
         beliefs.append(update(policies, beliefs[-1], xi, jnp.asarray(y, jnp.float32)))
-    return Experiments(task, policies, beliefs, np.asarray(beliefs[-1].ys), np.asarray(beliefs[-1].xis))
+    return Experiments(
+        task, policies, beliefs, np.asarray(beliefs[-1].ys), np.asarray(beliefs[-1].xis)
+    )
 
 
 @pytest.mark.slow
@@ -160,14 +182,18 @@ def test_second_direction_is_orthogonal_to_the_first():
     assert gained.mean() > math.log1p(rho) - 0.05
 
 
-# The posterior -------------------------------------------------------------------------------------------------------------
+# The posterior
+# -------------------------------------------------------------------------------------------------------------
 
 
 def test_particles_are_the_exact_posterior_after_every_outcome():
-    # In units of the exact posterior, the standard errors are about 0.014, and the bias of few particles is 1/N. Forgetting an
-    # outcome or weighting by one twice is off by a tenth and more, even where a move follows that repairs half of it.
+    # In units of the exact posterior, the standard errors are about 0.014, and the bias of few
+    # particles is 1/N. Forgetting an outcome or weighting by one twice is off by a tenth and more,
+    # even where a move follows that repairs half of it.
     run = experiments()
-    renewed = np.stack([np.asarray(belief.known) == t for t, belief in enumerate(run.beliefs[1:], 1)])
+    renewed = np.stack(
+        [np.asarray(belief.known) == t for t, belief in enumerate(run.beliefs[1:], 1)]
+    )
     assert 0.1 < renewed.mean() < 0.9, "both kinds of update should occur"
     for t in range(1, 5):
         exact = jax.jit(jax.vmap(run.task.posterior))(run.ys[:, :t], run.xis[:, :t])
@@ -181,13 +207,16 @@ def test_particles_are_the_exact_posterior_after_every_outcome():
         assert_mean(second.trace(axis1=1, axis2=2) / 2, 1.0, 2 / PARTICLES)
 
 
-# The protocol --------------------------------------------------------------------------------------------------------------
+# The protocol
+# --------------------------------------------------------------------------------------------------------------
 
 
 def test_belief_holds_the_history_in_arrays_of_fixed_shapes():
     run = experiments()
     for belief in run.beliefs[1:]:
-        same = jax.tree.map(lambda a, b: a.shape == b.shape and a.dtype == b.dtype, run.beliefs[0], belief)
+        same = jax.tree.map(
+            lambda a, b: a.shape == b.shape and a.dtype == b.dtype, run.beliefs[0], belief
+        )
         assert jax.tree.all(same)
     for t, belief in enumerate(run.beliefs):
         assert np.all(np.asarray(belief.observed) == t)
@@ -226,14 +255,19 @@ def test_every_task_of_the_library_in_either_precision(name):
 
 
 def test_gradients_pass_by():
-    """They are zero, not an error, although there are loops in which nothing can be differentiated backwards."""
+    """They are zero, not an error, although there are loops in which nothing can be differentiated
+    backwards.
+    """
     task = Projection()
     policy = Myopic(task, **SMALL, key=jr.key(0))
     noise = draw_noise(task, policy, key=jr.key(1))
-    jax.eval_shape(jax.grad(lambda theta: rollout(task, policy, theta, noise).ys.sum()), jnp.ones(2))
+    jax.eval_shape(
+        jax.grad(lambda theta: rollout(task, policy, theta, noise).ys.sum()), jnp.ones(2)
+    )
 
 
-# Errors --------------------------------------------------------------------------------------------------------------------
+# Errors
+# --------------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", [1e30, math.nan, -math.inf])
@@ -254,7 +288,9 @@ def test_an_outcome_past_the_horizon_is_an_error():
 
 def test_gains_that_are_no_numbers_are_an_error():
     run = experiments()
-    lost = eqx.tree_at(lambda b: b.theta, run.beliefs[0], jnp.full_like(run.beliefs[0].theta, jnp.nan))
+    lost = eqx.tree_at(
+        lambda b: b.theta, run.beliefs[0], jnp.full_like(run.beliefs[0].theta, jnp.nan)
+    )
     with pytest.raises(Exception, match=r"no number as the information gain.*Fix:"):
         jax.block_until_ready(design(run.policies, lost, jnp.zeros((REPEATS, 2))))
 
@@ -287,12 +323,20 @@ def test_refuses_what_it_cannot_do():
     amplifier = Amplifier()
     with pytest.raises(InvalidValueError, match=r"got Remembering.*Fix:"):
         Myopic(Remembering(amplifier.prior, amplifier.designs), key=jr.key(0))
-    for wrong in ({"particles": 1}, {"outer": 0}, {"candidates": 1}, {"rounds": -1}, {"moves": 0}, {"levels": 0}):
+    for wrong in (
+        {"particles": 1},
+        {"outer": 0},
+        {"candidates": 1},
+        {"rounds": -1},
+        {"moves": 0},
+        {"levels": 0},
+    ):
         with pytest.raises(InvalidValueError, match="Fix:"):
             Myopic(amplifier, **wrong, key=jr.key(0))
 
 
-# Cost ----------------------------------------------------------------------------------------------------------------------
+# Cost
+# ----------------------------------------------------------------------------------------------------------------------
 
 
 class Counted(IID):
@@ -318,7 +362,9 @@ class Counted(IID):
 
 def test_every_likelihood_is_counted():
     task = Counted(Amplifier().prior, Amplifier().designs, [])
-    policy = Myopic(task, particles=5, outer=3, candidates=4, rounds=1, moves=2, levels=3, key=jr.key(9))
+    policy = Myopic(
+        task, particles=5, outer=3, candidates=4, rounds=1, moves=2, levels=3, key=jr.key(9)
+    )
 
     @jax.jit
     def step(row):

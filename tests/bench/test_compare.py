@@ -1,4 +1,6 @@
-"""Methods side by side: the same terms for all, a table, a picture, and runs that can be gone on with."""
+"""Methods side by side: the same terms for all, a table, a picture, and runs that can be gone on
+with.
+"""
 
 import json
 
@@ -13,16 +15,36 @@ from scorebed.runs.terms import Terms
 from scorebed.tasks import make_task
 
 SMALL = [
-    "evaluation.outer=8", "evaluation.inner=50", "policy_training.batch=4", "policy_training.inner=3",
+    "evaluation.outer=8",
+    "evaluation.inner=50",
+    "policy_training.batch=4",
+    "policy_training.inner=3",
     "policy_training.monitor_inner=10",
-]  # fmt: skip
+]
 SETTINGS = [part for value in SMALL for part in ("--set", value)]
 
 
 def entry(method: str, *, saturated: float = 0.0) -> Entry:
-    bounds = {"lower": 3.0, "lower_se": 0.1, "upper": 3.5, "upper_se": 0.2, "saturated": saturated, "ceiling": 6.9}
-    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "choose-0": 7.0, "total": 122.0}
-    return Entry(method, bounds | {"nle": 1234567, "seconds": seconds}, [Moment(1e5, 7.0, 2.0), Moment(1e6, 15.0, 3.0)])
+    bounds = {
+        "lower": 3.0,
+        "lower_se": 0.1,
+        "upper": 3.5,
+        "upper_se": 0.2,
+        "saturated": saturated,
+        "ceiling": 6.9,
+    }
+    seconds = {
+        "score-0": 10.0,
+        "policy-0-0": 5.0,
+        "bounds-0": 100.0,
+        "choose-0": 7.0,
+        "total": 122.0,
+    }
+    return Entry(
+        method,
+        bounds | {"nle": 1234567, "seconds": seconds},
+        [Moment(1e5, 7.0, 2.0), Moment(1e6, 15.0, 3.0)],
+    )
 
 
 def test_all_are_the_methods_that_a_task_allows():
@@ -57,7 +79,9 @@ def test_the_picture_has_every_method(against, spent):
 
 
 def test_the_pace_is_found_from_the_time_after_each_step():
-    """A step of 1 s, 20 s before the first; estimates of 3 s after every third, the first with 5 s of compilation."""
+    """A step of 1 s, 20 s before the first; estimates of 3 s after every third, the first with 5 s
+    of compilation.
+    """
     seconds = [21.0, 22.0, 31.0, 32.0, 33.0, 37.0, 38.0, 39.0, 43.0]
     assert _pace(seconds, every=3) == Pace(before=25.0, step=1.0, monitor=3.0)
     assert _pace([21.0, 22.0, 23.0], every=0) == Pace(before=20.0, step=1.0, monitor=0.0)
@@ -91,7 +115,17 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments):
 @pytest.mark.slow
 def test_a_comparison_trains_each_method_and_goes_on_where_it_was(tmp_path, capsys):
     out = tmp_path / "compared"
-    arguments = ["bench", "compare", "--task", "linear-gaussian", "--budget", "10000", "--out", str(out), *SETTINGS]
+    arguments = [
+        "bench",
+        "compare",
+        "--task",
+        "linear-gaussian",
+        "--budget",
+        "10000",
+        "--out",
+        str(out),
+        *SETTINGS,
+    ]
     assert main([*arguments, "--methods", "random"]) == 0
     first = (out / "random" / "record.json").read_bytes()
     capsys.readouterr()
@@ -106,7 +140,16 @@ def test_a_comparison_trains_each_method_and_goes_on_where_it_was(tmp_path, caps
 
 @pytest.mark.slow
 def test_minutes_become_steps_that_take_about_as_long(tmp_path, capsys):
-    arguments = ["train", "linear-gaussian", "--method", "pce", "--minutes", "0.5", "--out", str(tmp_path / "run")]
+    arguments = [
+        "train",
+        "linear-gaussian",
+        "--method",
+        "pce",
+        "--minutes",
+        "0.5",
+        "--out",
+        str(tmp_path / "run"),
+    ]
     assert main([*arguments, *SETTINGS, "--set", "evaluation.references=false", "--json"]) == 0
     seconds = json.loads(capsys.readouterr().out)["seconds"]["policy-0-0"]
     assert 10 < seconds < 60

@@ -10,10 +10,18 @@ from scorebed.cli._app import run as main
 from scorebed.tasks import TASKS
 
 TINY = [
-    "score.steps=20", "score.batch=8", "score.width=8", "score.particles=2", "score.cloud=2", "policy_training.steps=10",
-    "policy_training.batch=8", "policy_training.monitor_every=5", "policy_training.monitor_inner=20", "evaluation.outer=8",
+    "score.steps=20",
+    "score.batch=8",
+    "score.width=8",
+    "score.particles=2",
+    "score.cloud=2",
+    "policy_training.steps=10",
+    "policy_training.batch=8",
+    "policy_training.monitor_every=5",
+    "policy_training.monitor_inner=20",
+    "evaluation.outer=8",
     "evaluation.inner=50",
-]  # fmt: skip
+]
 SETTINGS = [part for value in TINY for part in ("--set", value)]
 
 
@@ -31,7 +39,14 @@ def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_acr
     references = {"random": {"lower": 1.0}, "static": {"lower": 2.0}}
     one, other = {"lower": 3.1, "upper": 3.2}, {"lower": 5.1, "upper": 5.4}
     alone = Reached("pendulum", "score", [record(3.0, references=references)], [one])
-    assert alone.row()[:6] == ["pendulum", "score", "plan", "3.00 ± 0.10", "3.50 ± 0.20", "3.10 – 3.20"]
+    assert alone.row()[:6] == [
+        "pendulum",
+        "score",
+        "plan",
+        "3.00 ± 0.10",
+        "3.50 ± 0.20",
+        "3.10 – 3.20",
+    ]
     assert alone.row()[6:] == ["1.00", "2.00", "1,000", "15", "3.95"]
     several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)], [one, other])
     assert several.row()[3:8] == ["4.00 ± 1.00", "4.50 ± 1.00", "4.10 ± 1.00 – 4.30 ± 1.10", "", ""]
@@ -59,14 +74,29 @@ def test_bad_input_of_the_bench_is_one_line(tmp_path, monkeypatch, capsys, argum
 
 
 @pytest.mark.slow
-def test_both_methods_are_trained_and_the_joint_one_starts_from_the_score_of_the_other(tmp_path, capsys):
+def test_both_methods_are_trained_and_the_joint_one_starts_from_the_score_of_the_other(
+    tmp_path, capsys
+):
     out = tmp_path / "bench"
-    arguments = ["bench", "laptop", "--task", "linear-gaussian", "--preset", "quick", "--out", str(out), *SETTINGS]
+    arguments = [
+        "bench",
+        "laptop",
+        "--task",
+        "linear-gaussian",
+        "--preset",
+        "quick",
+        "--out",
+        str(out),
+        *SETTINGS,
+    ]
     assert main([*arguments, "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert [each["method"] for each in answer["tasks"]] == ["score", "jointscore"]
     name = "score-0.safetensors"
-    scores = [(out / f"linear-gaussian-{method}-0" / name).read_bytes() for method in ("score", "jointscore")]
+    scores = [
+        (out / f"linear-gaussian-{method}-0" / name).read_bytes()
+        for method in ("score", "jointscore")
+    ]
     assert scores[0] == scores[1]
     assert "jointscore" in (out / "table.md").read_text()
     # What the folder has is not trained again, and further seeds in it are shown.

@@ -1,4 +1,6 @@
-"""What all commands share: exit codes, one line per error, quiet interrupts, plain output, quick help."""
+"""What all commands share: exit codes, one line per error, quiet interrupts, plain output, quick
+help.
+"""
 
 import importlib
 import json
@@ -35,7 +37,12 @@ def scorebed_process(*arguments, **options):
     """The same in a process of its own, through the installed entry point."""
     command = shutil.which("scorebed", path=os.path.dirname(sys.executable))
     return subprocess.run(
-        [command, *arguments], check=False, text=True, env=ENVIRONMENT, stderr=subprocess.PIPE, **options
+        [command, *arguments],
+        check=False,
+        text=True,
+        env=ENVIRONMENT,
+        stderr=subprocess.PIPE,
+        **options,
     )
 
 
@@ -48,15 +55,39 @@ BAD = [
     (["nle", "locaton"], "unknown TABLE, got 'locaton'", "did you mean 'location'?"),
     (["nle", "io-smc"], "unknown TABLE, got 'io-smc'", "did you mean 'iosmc'?"),
     (["nle", ""], "unknown TABLE, got ''", "choose one of"),
-    (["nle"], "TABLE of 'scorebed nle', got nothing, expected one of location, dynamical", "'scorebed nle --help'"),
+    (
+        ["nle"],
+        "TABLE of 'scorebed nle', got nothing, expected one of location, dynamical",
+        "'scorebed nle --help'",
+    ),
     (["nle", "--json"], "TABLE of 'scorebed nle', got nothing", "'scorebed nle --help'"),
-    (["nle", "mlmc", "--jsn"], "unknown option of 'scorebed nle', got '--jsn'", "did you mean '--json'?"),
-    (["nle", "mlmc", "--jsn=1"], "unknown option of 'scorebed nle', got '--jsn'", "did you mean '--json'?"),
-    (["nle", "mlmc", "--json=maybe"], "--json, got 'maybe', expected true or false", "'scorebed nle --help'"),
-    (["nle", "mlmc", "--json", "--json"], "--json of 'scorebed nle', got it twice", "'scorebed nle --help'"),
+    (
+        ["nle", "mlmc", "--jsn"],
+        "unknown option of 'scorebed nle', got '--jsn'",
+        "did you mean '--json'?",
+    ),
+    (
+        ["nle", "mlmc", "--jsn=1"],
+        "unknown option of 'scorebed nle', got '--jsn'",
+        "did you mean '--json'?",
+    ),
+    (
+        ["nle", "mlmc", "--json=maybe"],
+        "--json, got 'maybe', expected true or false",
+        "'scorebed nle --help'",
+    ),
+    (
+        ["nle", "mlmc", "--json", "--json"],
+        "--json of 'scorebed nle', got it twice",
+        "'scorebed nle --help'",
+    ),
     (["nle", "mlmc", "iosmc"], "got 'iosmc', expected no more of them", "leave it out"),
     (["tasks", "pendulum"], "got 'pendulum', expected no more of them", "leave it out"),
-    (["tasks", "-x"], "unknown option of 'scorebed tasks', got '-x'", "choose one of --help, --json, --version."),
+    (
+        ["tasks", "-x"],
+        "unknown option of 'scorebed tasks', got '-x'",
+        "choose one of --help, --json, --version.",
+    ),
     (["nle", "two\nlines \x1b[31m\udcff"], r"got 'two lines \x1b[31m\udcff'", "choose one of"),
 ]
 
@@ -119,7 +150,14 @@ def test_logs_go_to_stderr_and_results_alone_to_stdout(capsys, monkeypatch):
 
 
 def test_numbers_that_are_not_finite_become_null(capsys):
-    print_json({"a": [float("nan"), (float("inf"), -1.5)], "b": {"c": float("-inf")}, "d": 10**20, "e": True})
+    print_json(
+        {
+            "a": [float("nan"), (float("inf"), -1.5)],
+            "b": {"c": float("-inf")},
+            "d": 10**20,
+            "e": True,
+        }
+    )
     assert json.loads(capsys.readouterr().out) == {
         "a": [None, [None, -1.5]],
         "b": {"c": None},
@@ -130,7 +168,10 @@ def test_numbers_that_are_not_finite_become_null(capsys):
 
 def test_tables_are_neither_wrapped_nor_cut_nor_read_as_markup(capsys):
     long = "x" * 300 + " " + "y" * 300
-    print_table({"name": "left", "n": "right", "what": "text"}, [["a [red]", "1", long], ["b", "1,000", ":smile:"]])
+    print_table(
+        {"name": "left", "n": "right", "what": "text"},
+        [["a [red]", "1", long], ["b", "1,000", ":smile:"]],
+    )
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["name         n  what", f"a [red]      1  {long}", "b        1,000  :smile:"]
 
@@ -168,7 +209,12 @@ for line in ("--help", "nle --help", "tasks --help", "nle location", "nle x", "x
         heavy = {"jax", "numpy", "equinox", "scorebed.tasks"} & set(sys.modules)
         assert not heavy, (line, heavy)
 """
-    assert subprocess.run([sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL).returncode == 0
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], check=False, stdout=subprocess.DEVNULL
+        ).returncode
+        == 0
+    )
 
 
 def test_help_answers_in_half_a_second():
@@ -232,7 +278,9 @@ def test_a_full_disk_is_one_line():
 def test_a_terminal_without_our_letters_gets_question_marks():
     run = subprocess.run(
         [sys.executable, "-c", "from scorebed.cli import main; main(['nle', 'iosmc'])"],
-        check=False, capture_output=True, env=os.environ | {"PYTHONIOENCODING": "ascii"},
-    )  # fmt: skip
+        check=False,
+        capture_output=True,
+        env=os.environ | {"PYTHONIOENCODING": "ascii"},
+    )
     assert (run.returncode, run.stderr) == (0, b"")
     assert run.stdout.startswith(b"IO-SMC? on the dynamical systems")

@@ -1,4 +1,6 @@
-"""`scorebed diagnose`: its verdict follows the score on disk, its files hold what it answers, and bad input is one line."""
+"""`scorebed diagnose`: its verdict follows the score on disk, its files hold what it answers, and
+bad input is one line.
+"""
 
 import json
 import math
@@ -18,14 +20,14 @@ from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint, fresh_score
 from scorebed.runs.config import from_values, to_toml
-from scorebed.runs.leaves import save_leaves
 from scorebed.runs.load import load
+from scorebed.runs.serialisation import save_leaves
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
-from scorebed.scores.truth import ImportanceTruth, SMCTruth
+from scorebed.scores.reference import ImportanceTruth, SMCTruth
 from scorebed.tasks import make_task
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.pendulum import Pendulum
 
 SMALL = ["--outer", "256", "--json"]
 FILES = {"config.toml", "policy-0.safetensors", "record.json", "score-0.safetensors"}
@@ -74,15 +76,26 @@ def scaled(monkeypatch):
 
 
 def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
-    """A finished run of static designs, by hand and without training; `edit` changes every array of its score."""
+    """A finished run of static designs, by hand and without training; `edit` changes every array of
+    its score.
+    """
     path.mkdir()
     rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
     config = from_values(
         {"task": name, "method": "score", "preset": "quick", "policy": "static"}
-        | {"score": rates | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}}
-        | {"policy_training": rates | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}}
+        | {
+            "score": rates
+            | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}
+        }
+        | {
+            "policy_training": rates
+            | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}
+        }
         | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
-        | {"density": {"width": 8, "layers": 1, "steps": 1, "batch": 4}, "iosmc": {"trajectories": 8, "particles": 4}}
+        | {
+            "density": {"width": 8, "layers": 1, "steps": 1, "batch": 4},
+            "iosmc": {"trajectories": 8, "particles": 4},
+        }
     )
     (path / "config.toml").write_text(to_toml(config))
     (path / "record.json").write_text("{}")
@@ -113,9 +126,15 @@ def test_a_fault_of_the_score_on_disk_turns_the_verdict(tmp_path, capsys, scaled
     good = diagnosis(capsys, make_run(tmp_path / "good"), *SMALL)
     assert good["verdict"].startswith("Good: ")
     assert good["relative_bias_upper"] < 1e-3
-    assert (good["truth"], good["inner"], good["particles"], good["effective_draws"]) == ("exact", None, None, None)
+    assert (good["truth"], good["inner"], good["particles"], good["effective_draws"]) == (
+        "exact",
+        None,
+        None,
+        None,
+    )
 
-    # Half as much again: the bias is half of the gradient at this policy, and less of a larger one at the untrained.
+    # Half as much again: the bias is half of the gradient at this policy, and less of a larger one
+    # at the untrained.
     poor = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *SMALL)
     assert poor["verdict"].startswith("Poor: ")
     norm = max(gradient["squared_norm"] for gradient in poor["gradient"].values())
@@ -134,7 +153,8 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
     page = (run / "report.html").read_text()
     assert answer["verdict"].replace("'", "&#39;") in page
     assert "data:image/png;base64,iVBOR" in page
-    # T = 3; own likelihoods, and PCE with 15 and 255 rivals. Neither the exact score nor its copy costs anything.
+    # T = 3; own likelihoods, and PCE with 15 and 255 rivals. Neither the exact score nor its copy
+    # costs anything.
     assert answer["nle_stages"] == {
         "gradient": 256 * 3 * (1 + 16 + 256),
         "gradient-untrained": 256 * 3,
@@ -153,12 +173,16 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
 def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path, capsys, scaled):
     del scaled
     inner = ["--truth", "importance", "--inner", "4000"]
-    found = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *inner, *SMALL)
+    found = diagnosis(
+        capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *inner, *SMALL
+    )
     assert found["verdict"].startswith("Poor: ")
     assert (found["truth"], found["inner"], found["particles"]) == ("importance", 4000, None)
     assert 100 < found["effective_draws"] < 4000
     for error in found["score_error"].values():
-        assert abs(error["y"] - 0.25) < 4.892 * error["y_se"] + 0.01  # and the bias of a truth of some hundred draws
+        assert (
+            abs(error["y"] - 0.25) < 4.892 * error["y_se"] + 0.01
+        )  # and the bias of a truth of some hundred draws
     draws, T = 256 * 4000, 3
     assert found["nle_stages"] == {
         "effective-draws": 32 * 4000 * T,
@@ -191,7 +215,9 @@ def test_few_draws_are_replaced_by_particles(tmp_path, capsys, short_pendulum):
     assert found["nle_stages"]["effective-draws"] == 32 * 90 * T
     ladders = found["nle_stages"]["score-policy"] - calls * 7
     assert ladders % (64 * T) == 0
-    assert ladders >= 2 * calls * 64 * T * 10  # two truths: the start, a level of eight moves, and the mean
+    assert (
+        ladders >= 2 * calls * 64 * T * 10
+    )  # two truths: the start, a level of eight moves, and the mean
     assert found["nle"] == sum(found["nle_stages"].values())
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from scorebed.cli._interrupt import quiet_interrupts
 
-# Each case sends itself the signal in a place that is hard to interrupt, and would say so if it survived.
+# Each case sends itself the signal in a place that is hard to interrupt, and would say so if it
+# survived.
 IMPORTING = """
 import os, signal
 try:
@@ -49,7 +50,11 @@ scorebed.cli.main(sys.argv[1:])
 def test_an_interrupt_is_quiet_wherever_it_lands(case, tmp_path):
     (tmp_path / "disturbed.py").write_text(IMPORTING)
     run = subprocess.run(
-        [sys.executable, "-c", PROGRAM, CASES[case]], check=False, capture_output=True, cwd=tmp_path, timeout=60
+        [sys.executable, "-c", PROGRAM, CASES[case]],
+        check=False,
+        capture_output=True,
+        cwd=tmp_path,
+        timeout=60,
     )
     assert (run.returncode, run.stdout, run.stderr) == (130, b"", b"")
 

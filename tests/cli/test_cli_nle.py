@@ -5,9 +5,9 @@ import typing
 
 import pytest
 
-from scorebed.budgets import TABLES
 from scorebed.cli import main
 from scorebed.cli.nle import Name
+from scorebed.presets.budgets import TABLES
 
 
 def output(capsys, *arguments):
@@ -59,4 +59,7 @@ def test_the_location_table_reads_as_in_the_paper(capsys):
 
 def test_the_mlmc_table_says_where_the_paper_differs(capsys):
     text = output(capsys, "mlmc")
-    assert "The paper prints 2.0e13 as realised; its formula gives 12,288,000,000,000 at T = 30" in text
+    assert (
+        "The paper prints 2.0e13 as realised; its formula gives 12,288,000,000,000 at T = 30"
+        in text
+    )

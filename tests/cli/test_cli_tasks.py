@@ -22,12 +22,23 @@ def test_json_describes_every_task(documents):
     assert list(documents) == list(TASKS)
     for name, found in documents.items():
         task = make_task(name)
-        assert isinstance(task, {"iid": IID, "markov": Markov, "history": History}[found["structure"]])
-        sizes = {"horizon": task.horizon, "parameter_dim": task.prior.dim, "design_dim": task.designs.dim}
+        assert isinstance(
+            task, {"iid": IID, "markov": Markov, "history": History}[found["structure"]]
+        )
+        sizes = {
+            "horizon": task.horizon,
+            "parameter_dim": task.prior.dim,
+            "design_dim": task.designs.dim,
+        }
         assert found.items() >= sizes.items()
         assert found["outcome_dim"] == task.outcome_dim
-        for key, quantities in (("parameters", task.prior.quantities), ("designs", task.designs.quantities)):
-            assert [(q["name"], q["unit"]) for q in found[key]] == [(q.name, q.unit) for q in quantities]
+        for key, quantities in (
+            ("parameters", task.prior.quantities),
+            ("designs", task.designs.quantities),
+        ):
+            assert [(q["name"], q["unit"]) for q in found[key]] == [
+                (q.name, q.unit) for q in quantities
+            ]
 
 
 def test_the_papers_tasks_have_the_papers_sizes(documents):
@@ -44,8 +55,13 @@ def test_the_papers_tasks_have_the_papers_sizes(documents):
 
 
 def test_limits_are_numbers_in_a_box_and_null_without_one(documents):
-    assert [(d["low"], d["high"]) for d in documents["double-link"]["designs"]] == [(-4, 4), (-2, 2)]
-    assert documents["gravimetry"]["designs"] == [{"name": "sensor x", "unit": "m", "low": None, "high": None}]
+    assert [(d["low"], d["high"]) for d in documents["double-link"]["designs"]] == [
+        (-4, 4),
+        (-2, 2),
+    ]
+    assert documents["gravimetry"]["designs"] == [
+        {"name": "sensor x", "unit": "m", "low": None, "high": None}
+    ]
 
 
 def test_text_shows_names_dimensions_units_and_limits(capsys):

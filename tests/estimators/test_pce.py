@@ -1,4 +1,6 @@
-"""Contrastive estimators against closed forms: the bias of value and gradient, the ceiling, and what is differentiated."""
+"""Contrastive estimators against closed forms: the bias of value and gradient, the ceiling, and
+what is differentiated.
+"""
 
 import math
 from collections.abc import Callable
@@ -12,7 +14,7 @@ import pytest
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
-from scorebed.bounds import _from_sums
+from scorebed.bounds.contrastive import _from_sums
 from scorebed.errors import InvalidValueError
 from scorebed.estimators.pce import contrastive, nmc, pce, prior_draws
 from scorebed.keys import named
@@ -20,13 +22,14 @@ from scorebed.policies.dad import DAD
 from scorebed.policies.static import Static
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
 from scorebed.tasks.base import Task
-from scorebed.tasks.fading_noise import FadingNoise
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.fading_noise import FadingNoise
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.spaces import Real
 
 ALARM = 4.892  # standard errors: one false alarm in a million
-# One step of y = ξθ + σε, away from constants of value one: the signal-to-noise ratio τ²ξ²/σ² is 0.64.
+# One step of y = ξθ + σε, away from constants of value one: the signal-to-noise ratio τ²ξ²/σ² is
+# 0.64.
 TAU, SIGMA, XI = 1.2, 0.9, 0.6
 STEP = LinearGaussian(covariance=((TAU**2,),), noise=SIGMA, horizon=1)
 
@@ -38,12 +41,15 @@ def fixed(task: Task, *xis: float) -> Static:
 
 @pytest.mark.usefixtures("float64")
 def test_the_leading_bias_of_value_and_gradient():
-    # ∓(e^{2 EIG} − 1)/(2M) and its derivative ∓τ²ξ/(σ²M), up to O(1/M²). PCE without θ_0, or with M for M + 1, is off by at
-    # least twice the bias; a term of the wrong sign, or no gradient through outcomes or designs, by far more.
+    # ∓(e^{2 EIG} − 1)/(2M) and its derivative ∓τ²ξ/(σ²M), up to O(1/M²). PCE without θ_0, or with M
+    # for M + 1, is off by at least twice the bias; a term of the wrong sign, or no gradient through
+    # outcomes or designs, by far more.
     inner, count = 100, 30_000
 
     def errors(xi: Array, key: Array) -> Array:
-        """Of PCE and NMC per trajectory, less the exact integrand and a control variate of mean zero given the outcomes."""
+        """Of PCE and NMC per trajectory, less the exact integrand and a control variate of mean
+        zero given the outcomes.
+        """
         policy = Static(xi[None, None], Real(STEP.designs.quantities))
         theta = STEP.prior.sample(key=named(key, "theta"))
         noise = draw_noise(STEP, policy, key=named(key, "noise"))
@@ -52,7 +58,9 @@ def test_the_leading_bias_of_value_and_gradient():
         exact = log_likelihood(STEP, theta, run.ys, run.xis) - marginal
         draws = named(key, "contrast")
         excess = jnp.exp(contrastive(STEP, run, inner, key=draws) - marginal - math.log(inner)) - 1
-        both = jnp.stack([e(STEP, policy, theta, noise, inner=inner, key=draws) for e in (pce, nmc)])
+        both = jnp.stack(
+            [e(STEP, policy, theta, noise, inner=inner, key=draws) for e in (pce, nmc)]
+        )
         return both - exact + excess
 
     @jax.jit
@@ -77,7 +85,9 @@ def test_values_are_those_of_the_bounds_on_the_same_draws():
         theta, noise = task.prior.sample(key=jr.key(5)), draw_noise(task, policy, key=key)
         run = rollout(task, policy, theta, noise)
         each = log_likelihoods(task, prior_draws(task, inner, key=key), run.ys, run.xis)
-        bounds = _from_sums(log_likelihood(task, theta, run.ys, run.xis), jnp.log(jnp.exp(each).sum()), inner)
+        bounds = _from_sums(
+            log_likelihood(task, theta, run.ys, run.xis), jnp.log(jnp.exp(each).sum()), inner
+        )
         return [e(task, policy, theta, noise, inner=inner, key=key) for e in (pce, nmc)], bounds
 
     found, bounds = both(jr.key(1))
@@ -90,7 +100,10 @@ def test_no_value_of_pce_exceeds_its_ceiling():
     policy = fixed(task, 2.0)
 
     def one(key: Array) -> Array:
-        theta, noise = task.prior.sample(key=named(key, "theta")), draw_noise(task, policy, key=named(key, "noise"))
+        theta, noise = (
+            task.prior.sample(key=named(key, "theta")),
+            draw_noise(task, policy, key=named(key, "noise")),
+        )
         return pce(task, policy, theta, noise, inner=inner, key=named(key, "contrast"))
 
     values = jax.jit(jax.vmap(one))(jr.split(jr.key(0), 1000))
@@ -101,10 +114,16 @@ def test_no_value_of_pce_exceeds_its_ceiling():
 
 
 def check_gradient(task: Task, value: Callable[[DAD, Array], Array]) -> None:
-    """The gradient of an adaptive policy against central differences, along random directions and with common random numbers."""
-    params, rest = eqx.partition(DAD(task, hidden=(8,), encoding=4, emitter_bound=0.5, key=jr.key(3)), eqx.is_array)
+    """The gradient of an adaptive policy against central differences, along random directions and
+    with common random numbers.
+    """
+    params, rest = eqx.partition(
+        DAD(task, hidden=(8,), encoding=4, emitter_bound=0.5, key=jr.key(3)), eqx.is_array
+    )
     flat, unravel = ravel_pytree(params)
-    of = jax.jit(jax.value_and_grad(lambda flat: value(eqx.combine(unravel(flat), rest), jr.key(4))))
+    of = jax.jit(
+        jax.value_and_grad(lambda flat: value(eqx.combine(unravel(flat), rest), jr.key(4)))
+    )
     gradient = of(flat)[1]
     assert gradient.dtype == jnp.float64
     for key in jr.split(jr.key(5), 3):
@@ -118,8 +137,13 @@ def check_gradient(task: Task, value: Callable[[DAD, Array], Array]) -> None:
 @pytest.mark.parametrize("task", [FadingNoise(), LinearMarkov()], ids=["iid", "markov"])
 def test_the_gradient_of_an_adaptive_policy_is_that_of_the_value(task):
     def value(policy: DAD, key: Array) -> Array:
-        theta, noise = task.prior.sample(key=named(key, "theta")), draw_noise(task, policy, key=named(key, "noise"))
-        lower, upper = (e(task, policy, theta, noise, inner=5, key=named(key, "contrast")) for e in (pce, nmc))
+        theta, noise = (
+            task.prior.sample(key=named(key, "theta")),
+            draw_noise(task, policy, key=named(key, "noise")),
+        )
+        lower, upper = (
+            e(task, policy, theta, noise, inner=5, key=named(key, "contrast")) for e in (pce, nmc)
+        )
         return lower + 0.7 * upper
 
     check_gradient(task, value)
@@ -129,7 +153,9 @@ def test_draws_are_independent_and_from_the_prior():
     task = LinearGaussian(mean=(1.0, -2.0), covariance=((2.0, 0.6), (0.6, 0.5)))
     thetas = np.asarray(prior_draws(task, 40_000, key=jr.key(0)))
     np.testing.assert_allclose(thetas.mean(0), (1.0, -2.0), atol=ALARM * math.sqrt(2 / 40_000))
-    np.testing.assert_allclose(np.cov(thetas.T), ((2.0, 0.6), (0.6, 0.5)), atol=ALARM * 2 * math.sqrt(2 / 40_000))
+    np.testing.assert_allclose(
+        np.cov(thetas.T), ((2.0, 0.6), (0.6, 0.5)), atol=ALARM * 2 * math.sqrt(2 / 40_000)
+    )
     assert len(np.unique(thetas[:, 0])) > 39_900
 
 

@@ -1,8 +1,7 @@
 """The gradient of Theorem 1 with the exact score against the truth.
 
-Expectations over θ and the noise are taken by quadrature in double precision, so that means are exact to rounding and a wrong
-term cannot hide in sampling error.
-"""
+Expectations over θ and the noise are taken by quadrature in double precision, so that means are
+exact to rounding and a wrong term cannot hide in sampling error."""
 
 import copy
 from collections.abc import Callable
@@ -25,9 +24,9 @@ from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
 from scorebed.tasks import TASKS
 from scorebed.tasks.base import Gaussian, Markov, Task
-from scorebed.tasks.closed_form import ClosedForm
-from scorebed.tasks.fading_noise import FadingNoise
-from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.closed_form import ClosedForm
+from scorebed.tasks.oracles.fading_noise import FadingNoise
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.priors import standard_normal
 from scorebed.tasks.spaces import Quantity, Real
 
@@ -54,15 +53,23 @@ class Gradients(NamedTuple):
 
 
 @eqx.filter_jit
-def gradients(task: ClosedForm, policy: Affine, zs: Array, noises: Array, weights: Array) -> Gradients:
+def gradients(
+    task: ClosedForm, policy: Affine, zs: Array, noises: Array, weights: Array
+) -> Gradients:
     def mean_of(function: Callable[[Policy, Array, Noise], Array]) -> Affine:
         def one(policy: Affine, z: Array, noise: Array) -> Array:
-            return function(policy, task.prior.from_latent(z), Noise(noise, jnp.zeros((task.horizon, 0))))
+            return function(
+                policy, task.prior.from_latent(z), Noise(noise, jnp.zeros((task.horizon, 0)))
+            )
 
-        return jax.grad(lambda p: weights @ jax.vmap(one, in_axes=(None, 0, 0))(p, zs, noises))(policy)
+        return jax.grad(lambda p: weights @ jax.vmap(one, in_axes=(None, 0, 0))(p, zs, noises))(
+            policy
+        )
 
     def gain(policy: Policy, theta: Array, eps: Noise) -> Array:
-        """The EIG is the mean of this over rollouts: its gradient, by differentiation through them, is the truth."""
+        """The EIG is the mean of this over rollouts: its gradient, by differentiation through them,
+        is the truth.
+        """
         run = rollout(task, policy, theta, eps)
         return task.information_gain(run.ys, run.xis)
 
@@ -75,7 +82,9 @@ def gradients(task: ClosedForm, policy: Affine, zs: Array, noises: Array, weight
 
 
 @eqx.filter_jit
-def samples(task: Task, policy: Affine, surrogate: Callable, score: Score, zs: Array, noises: Array) -> Affine:
+def samples(
+    task: Task, policy: Affine, surrogate: Callable, score: Score, zs: Array, noises: Array
+) -> Affine:
     """The gradient of the surrogate in the policy, sample by sample."""
 
     def one(policy: Policy, z: Array, noise: Array) -> Array:
@@ -91,7 +100,8 @@ def test_the_golden_gradient_of_an_adaptive_policy():
     found = gradients(task, Affine(jnp.asarray([[1.0], [0.5]]), jnp.asarray(0.5)), *grid(task))
     right = np.asarray([0.4627018366, 0.1491926537, 0.2674006933])
     np.testing.assert_allclose([*found.adaptive.phi[:, 0], found.adaptive.kappa], right, rtol=1e-8)
-    # Without the Fisher term, which the static form leaves out, the first design's is 14% too large: 0.52955.
+    # Without the Fisher term, which the static form leaves out, the first design's is 14% too
+    # large: 0.52955.
     wrong = right + np.asarray([0.0668501733, 0, 0])
     np.testing.assert_allclose([*found.static.phi[:, 0], found.static.kappa], wrong, rtol=1e-8)
 
@@ -105,7 +115,8 @@ def test_the_mean_is_the_gradient_of_the_expected_information_gain(name):
     found = gradients(task, Affine(xis, jnp.asarray(0.4)), *points)
     np.testing.assert_allclose(found.adaptive.phi, found.truth.phi, rtol=1e-5)
     np.testing.assert_allclose(found.adaptive.kappa, found.truth.kappa, rtol=1e-5)
-    # κ = 0: static designs, for which both forms are right; the closed form knows nothing of rollouts.
+    # κ = 0: static designs, for which both forms are right; the closed form knows nothing of
+    # rollouts.
     blind = gradients(task, Affine(xis, jnp.asarray(0.0)), *points)
     np.testing.assert_allclose(blind.adaptive.phi, task.eig_gradient(xis), rtol=1e-7)
     np.testing.assert_allclose(blind.static.phi, task.eig_gradient(xis), rtol=1e-7)
@@ -113,13 +124,16 @@ def test_the_mean_is_the_gradient_of_the_expected_information_gain(name):
 
 @pytest.mark.usefixtures("float64")
 def test_the_fisher_term_may_lower_the_variance():
-    # θ, ε ~ N(0, 1), ξ = 1: the integrands are (θ² + θε)/2 and ½ + (θ² − ε²)/4, of mean ½ and variance ¾ and ¼.
+    # θ, ε ~ N(0, 1), ξ = 1: the integrands are (θ² + θε)/2 and ½ + (θ² − ε²)/4, of mean ½ and
+    # variance ¾ and ¼.
     task = LinearGaussian(horizon=1)
     zs, noises, weights = grid(task)
     for surrogate, variance in ((static, 0.75), (adaptive, 0.25)):
         policy = Affine(jnp.ones((1, 1)), jnp.asarray(0.0))
         each = samples(task, policy, surrogate, ExactScore(task), zs, noises).phi[:, 0, 0]
-        np.testing.assert_allclose([weights @ each, weights @ (each - 0.5) ** 2], [0.5, variance], rtol=1e-7)
+        np.testing.assert_allclose(
+            [weights @ each, weights @ (each - 0.5) ** 2], [0.5, variance], rtol=1e-7
+        )
 
 
 @pytest.mark.parametrize(("name", "slope"), [("fading-noise", 1.0), ("linear-markov", 0.0)])
@@ -150,7 +164,9 @@ def lie(task: Task) -> Task:
 
 
 class Echo(Markov, Gaussian):
-    """Noise that grows with the previous outcome: the likelihood term is not zero, though no design enters the noise."""
+    """Noise that grows with the previous outcome: the likelihood term is not zero, though no design
+    enters the noise.
+    """
 
     share: float = eqx.field(static=True, default=1.0)
     horizon: int = eqx.field(static=True, default=3)
@@ -170,13 +186,17 @@ class Echo(Markov, Gaussian):
         return (1 + self.share * jnp.tanh(state[0]) ** 2,)
 
 
-@pytest.mark.parametrize("task", [lie(FadingNoise()), Echo(0.02)], ids=["designs", "states, weakly"])
+@pytest.mark.parametrize(
+    "task", [lie(FadingNoise()), Echo(0.02)], ids=["designs", "states, weakly"]
+)
 def test_a_false_claim_of_additive_noise_is_refused(task):
     with pytest.raises(ScorebedError, match="Fix: set additive_noise to False"):
         check_additive_noise(task, key=jr.key(0))
 
 
-@pytest.mark.parametrize("name", sorted(set(TASKS) - {"location-finding-3d"}))  # the same class as its plane
+@pytest.mark.parametrize(
+    "name", sorted(set(TASKS) - {"location-finding-3d"})
+)  # the same class as its plane
 def test_the_claims_of_the_built_in_tasks_are_true(name):
     check_additive_noise(TASKS[name](), key=jr.key(0))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from scorebed.rollout import observe
+from scorebed.rollout import simulate_outcomes
 from scorebed.tasks.base import Task
 
 Z_ALARM = 4.892  # a false alarm in a million
@@ -24,7 +24,7 @@ def _history(task: Task, seed: int = 0) -> tuple[Array, Array]:
     @jax.jit
     def run(z: Array, u: Array, noise: Array) -> tuple[Array, Array]:
         xis = task.designs.constrain(u)
-        return observe(task, task.prior.from_latent(z), xis, noise), xis
+        return simulate_outcomes(task, task.prior.from_latent(z), xis, noise), xis
 
     return run(z, u, noise)
 
@@ -33,7 +33,8 @@ def _repeat(estimate: Callable[[Array], Any], count: int, seed: int = 1) -> Any:
     # Everything here runs once, so the compiler's optimisations cost more than they save.
     quick = {"xla_backend_optimization_level": 0}
     run = jax.jit(
-        lambda key: jax.lax.map(lambda i: estimate(jr.fold_in(key, i)), jnp.arange(count)), compiler_options=quick
+        lambda key: jax.lax.map(lambda i: estimate(jr.fold_in(key, i)), jnp.arange(count)),
+        compiler_options=quick,
     )
     return run(jr.key(seed))
 
@@ -53,11 +54,15 @@ def history() -> Callable[..., tuple[Array, Array]]:
 
 @pytest.fixture(scope="session")
 def repeat() -> Callable[..., Any]:
-    """repeat(estimate, count) → estimate(key) for the keys jr.fold_in(jr.key(1), i), i < count; compiled, stacked in front."""
+    """repeat(estimate, count) → estimate(key) for the keys jr.fold_in(jr.key(1), i), i < count;
+    compiled, stacked in front.
+    """
     return _repeat
 
 
 @pytest.fixture(scope="session")
 def assert_mean() -> Callable[..., None]:
-    """|mean − truth| ≤ 4.892 standard errors in every coordinate, plus the `bias` that a method is known to have."""
+    """|mean − truth| ≤ 4.892 standard errors in every coordinate, plus the `bias` that a method is
+    known to have.
+    """
     return _assert_mean

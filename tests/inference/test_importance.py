@@ -1,4 +1,6 @@
-"""Importance sampling from the prior, against closed forms and against its own definition in NumPy."""
+"""Importance sampling from the prior, against closed forms and against its own definition in
+NumPy.
+"""
 
 import functools
 
@@ -19,7 +21,7 @@ from scorebed.inference.importance import (
 )
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks import ORACLE_TASKS
-from scorebed.tasks.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 
 # Chunks that do not divide the draws, and so small that the largest weight comes late.
 REPEATS, INNER, CHUNK = 128, 1000, 7
@@ -32,7 +34,9 @@ def posterior_moments(task, ys, xis):
     if hasattr(task, "posterior"):
         exact = jax.jit(task.posterior)(ys, xis)
         return np.asarray(exact.mean), np.asarray(exact.covariance)
-    mean = np.tanh(np.sum(ys * xis, axis=0) / task.noise**2)  # a sign: mean tanh Λ, variance 1 − tanh² Λ
+    mean = np.tanh(
+        np.sum(ys * xis, axis=0) / task.noise**2
+    )  # a sign: mean tanh Λ, variance 1 − tanh² Λ
     return mean, (1 - mean**2)[:, None]
 
 
@@ -45,7 +49,13 @@ def repeated(history, repeat):
         task = ORACLE_TASKS[name](**SETTINGS[name])
         ys, xis = history(task)
         estimate = functools.partial(importance_moments, task, ys, xis, inner=INNER, chunk=CHUNK)
-        return task, ys, xis, jr.fold_in(jr.key(1), 0), repeat(lambda key: estimate(key=key), REPEATS)
+        return (
+            task,
+            ys,
+            xis,
+            jr.fold_in(jr.key(1), 0),
+            repeat(lambda key: estimate(key=key), REPEATS),
+        )
 
     return run
 
@@ -54,7 +64,9 @@ def repeated(history, repeat):
 def test_moments_are_the_weighted_moments_of_the_draws(name, repeated):
     task, ys, xis, key, estimates = repeated(name)
     theta = jax.jit(lambda key: prior_draws(task.prior, jnp.arange(INNER), key=key))(key)
-    log_weights = np.asarray(jax.jit(lambda theta: log_likelihoods(task, theta, ys, xis))(theta), np.float64)
+    log_weights = np.asarray(
+        jax.jit(lambda theta: log_likelihoods(task, theta, ys, xis))(theta), np.float64
+    )
     theta, weights = np.asarray(theta, np.float64), np.exp(log_weights)
     mean = weights @ theta / weights.sum()
     covariance = (weights[:, None] * (theta - mean)).T @ (theta - mean) / weights.sum()
@@ -66,8 +78,8 @@ def test_moments_are_the_weighted_moments_of_the_draws(name, repeated):
 
 @pytest.mark.parametrize("name", SETTINGS)
 def test_moments_are_those_of_the_exact_posterior(name, repeated, assert_mean):
-    # The standard error is about half a percent of the posterior's scale: the draws of another key in every chunk, or a
-    # likelihood that leaves out a step, are caught.
+    # The standard error is about half a percent of the posterior's scale: the draws of another key
+    # in every chunk, or a likelihood that leaves out a step, are caught.
     task, ys, xis, _, estimates = repeated(name)
     mean, covariance = posterior_moments(task, ys, xis)
     scale = np.sqrt(np.diag(covariance))
@@ -89,22 +101,30 @@ def test_chunk_size_changes_nothing(repeated, repeat):
     run = functools.partial(importance_moments, task, ys, xis, inner=INNER, chunk=10 * INNER)
     whole = repeat(lambda key: run(key=key), 1)
     for name in ("mean", "covariance", "log_evidence", "ess"):
-        np.testing.assert_allclose(getattr(whole, name)[0], getattr(estimates, name)[0], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            getattr(whole, name)[0], getattr(estimates, name)[0], rtol=1e-4, atol=1e-5
+        )
 
 
 def test_covariance_keeps_its_digits_far_from_zero(repeat):
-    # E[θθᵀ] − E[θ]E[θ]ᵀ in single precision is off by about 1 beside a mean of 5000; the truth is 0.31.
+    # E[θθᵀ] − E[θ]E[θ]ᵀ in single precision is off by about 1 beside a mean of 5000; the truth is
+    # 0.31.
     task = LinearGaussian(mean=(5000.0,))
     xis = jnp.asarray([[0.5], [-1.0], [1.0]])
-    estimates = repeat(lambda key: importance_moments(task, 5000 * xis, xis, inner=INNER, chunk=CHUNK, key=key), 1)
+    estimates = repeat(
+        lambda key: importance_moments(task, 5000 * xis, xis, inner=INNER, chunk=CHUNK, key=key), 1
+    )
     np.testing.assert_allclose(estimates.covariance, [[[1 / (1 + 2.25)]]], rtol=0.3)
 
 
 def test_draws_are_the_posterior(repeated, repeat):
     task, ys, xis, _, estimates = repeated("linear-gaussian-2d")
-    draw = functools.partial(importance_draws, task, ys, xis, inner=INNER, draws=20_000, chunk=CHUNK)
+    draw = functools.partial(
+        importance_draws, task, ys, xis, inner=INNER, draws=20_000, chunk=CHUNK
+    )
     draws = jax.tree.map(lambda leaf: leaf[0], repeat(lambda key: draw(key=key), 1))
-    # An index is taken as often as its weight says, up to once in 20,000, and these errors of both signs nearly cancel.
+    # An index is taken as often as its weight says, up to once in 20,000, and these errors of both
+    # signs nearly cancel.
     scale = np.sqrt(np.diag(np.asarray(estimates.covariance[0])))
     np.testing.assert_allclose((draws.theta.mean(0) - estimates.mean[0]) / scale, 0, atol=0.01)
     error = (np.cov(draws.theta.T) - estimates.covariance[0]) / np.outer(scale, scale)
@@ -114,7 +134,8 @@ def test_draws_are_the_posterior(repeated, repeat):
 
 
 @pytest.mark.parametrize(
-    ("weights", "expected"), [([1.0] * 7, 7.0), ([0.0, 5.0, 0.0], 1.0), ([1.0, 3.0], 1.6), ([1e-30, 1.0, 1.0], 2.0)]
+    ("weights", "expected"),
+    [([1.0] * 7, 7.0), ([0.0, 5.0, 0.0], 1.0), ([1.0, 3.0], 1.6), ([1e-30, 1.0, 1.0], 2.0)],
 )
 def test_effective_sample_size(weights, expected):
     log_weights = jnp.log(jnp.asarray(weights))
@@ -124,11 +145,14 @@ def test_effective_sample_size(weights, expected):
 
 def test_systematic_resampling_takes_each_index_in_proportion(repeat, assert_mean):
     weights = np.asarray([0.0, 0.31, 0.0, 0.04, 0.6, 0.05, 0.0], np.float32)
-    picks = np.asarray(repeat(lambda key: systematic_resample(key, jnp.asarray(weights * 3), 10), 4000))
+    picks = np.asarray(
+        repeat(lambda key: systematic_resample(key, jnp.asarray(weights * 3), 10), 4000)
+    )
     counts = np.stack([(picks == m).sum(1) for m in range(len(weights))], axis=1)
     assert np.all(np.abs(counts - 10 * weights) < 1 + 1e-5)
     assert np.all(counts[:, weights == 0] == 0)
-    # An offset that is not uniform shifts the 3.1 of the second index by 0.1 and more; the standard error is 0.005.
+    # An offset that is not uniform shifts the 3.1 of the second index by 0.1 and more; the standard
+    # error is 0.005.
     assert_mean(counts[:, [1, 3, 5]], 10 * weights[[1, 3, 5]])
 
 

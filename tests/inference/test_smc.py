@@ -1,4 +1,6 @@
-"""Tempered SMC, against closed forms where there are any and against many draws of the prior where there are none."""
+"""Tempered SMC, against closed forms where there are any and against many draws of the prior where
+there are none.
+"""
 
 import functools
 from collections.abc import Callable
@@ -16,8 +18,8 @@ from scorebed.inference.importance import importance_moments
 from scorebed.inference.smc import tempered_smc, update_smc
 from scorebed.tasks import ORACLE_TASKS, TASKS
 from scorebed.tasks.base import IID, History
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.priors import standard_normal
 from scorebed.tasks.spaces import Quantity, Real
 
@@ -25,7 +27,9 @@ REPEATS, PARTICLES, MOVES = 64, 256, 6
 
 
 def temper(task, ys, xis):
-    return lambda key: tempered_smc(task, ys, xis, particles=PARTICLES, moves=MOVES, levels=16, key=key)
+    return lambda key: tempered_smc(
+        task, ys, xis, particles=PARTICLES, moves=MOVES, levels=16, key=key
+    )
 
 
 def covariances(theta):
@@ -36,24 +40,29 @@ def covariances(theta):
 
 @pytest.fixture(scope="module")
 def gaussian(history, repeat):
-    """(task, ys, xis, repeated posteriors) of a correlated linear-Gaussian model, with data that take several levels."""
+    """(task, ys, xis, repeated posteriors) of a correlated linear-Gaussian model, with data that
+    take several levels.
+    """
     task = ORACLE_TASKS["linear-gaussian-2d"](noise=0.2, horizon=6)
     ys, xis = history(task)
     return task, ys, xis, repeat(temper(task, ys, xis), REPEATS)
 
 
 def test_particles_are_the_exact_posterior(gaussian, assert_mean):
-    # The standard error is about 1% of the posterior's scale, the adaptation biases by 1/N. Without moves, or with moves at
-    # the temperature before, the covariance is 20% off and more.
+    # The standard error is about 1% of the posterior's scale, the adaptation biases by 1/N. Without
+    # moves, or with moves at the temperature before, the covariance is 20% off and more.
     task, ys, xis, posterior = gaussian
     exact = jax.jit(task.posterior)(ys, xis)
     scale = np.sqrt(np.diag(exact.covariance))
     assert_mean(posterior.theta.mean(1), exact.mean, 2 * scale / PARTICLES)
-    assert_mean(covariances(posterior.theta), exact.covariance, 4 * np.outer(scale, scale) / PARTICLES)
+    assert_mean(
+        covariances(posterior.theta), exact.covariance, 4 * np.outer(scale, scale) / PARTICLES
+    )
 
 
 def test_evidence_is_unbiased(gaussian, assert_mean):
-    # The standard error is about 2%: an increment that is forgotten, or log N for log(N − 1) at each level, is 50% or more.
+    # The standard error is about 2%: an increment that is forgotten, or log N for log(N − 1) at
+    # each level, is 50% or more.
     task, ys, xis, posterior = gaussian
     truth = float(jax.jit(task.marginal_log_prob)(ys, xis))
     assert_mean(np.exp(np.asarray(posterior.log_evidence) - truth), 1.0, 2 / PARTICLES)
@@ -85,23 +94,30 @@ def test_latent_and_weights_belong_to_the_particles(gaussian):
 
 
 def test_a_discrete_posterior(history, repeat, assert_mean):
-    # θ = sign z: the particles must cross z = 0 in proportion to the odds. The standard error is about 0.01.
+    # θ = sign z: the particles must cross z = 0 in proportion to the odds. The standard error is
+    # about 0.01.
     task = ORACLE_TASKS["sign"](bound=0.5)
     ys, xis = history(task)
     posterior = repeat(temper(task, ys, xis), REPEATS)
-    assert_mean(posterior.theta[..., 0].mean(1), np.tanh(np.sum(ys * xis) / task.noise**2), 2 / PARTICLES)
+    assert_mean(
+        posterior.theta[..., 0].mean(1), np.tanh(np.sum(ys * xis) / task.noise**2), 2 / PARTICLES
+    )
     truth = float(jax.jit(task.marginal_log_prob)(ys, xis))
     assert_mean(np.exp(np.asarray(posterior.log_evidence) - truth), 1.0, 2 / PARTICLES)
 
 
 def compare_with_prior_draws(task, ys, xis, repeat, assert_mean):
-    """Posterior, after its mean, covariance and evidence have been compared with those of 200,000 draws of the prior."""
+    """Posterior, after its mean, covariance and evidence have been compared with those of 200,000
+    draws of the prior.
+    """
     truth = repeat(lambda key: importance_moments(task, ys, xis, inner=200_000, key=key), 1, 7)
     posterior = repeat(temper(task, ys, xis), REPEATS)
     scale, noise = np.sqrt(np.diag(truth.covariance[0])), 2 / PARTICLES + 4 / np.sqrt(truth.ess[0])
     assert noise < 0.1
     assert_mean(posterior.theta.mean(1), truth.mean[0], noise * scale)
-    assert_mean(covariances(posterior.theta), truth.covariance[0], 2 * noise * np.outer(scale, scale))
+    assert_mean(
+        covariances(posterior.theta), truth.covariance[0], 2 * noise * np.outer(scale, scale)
+    )
     assert_mean(np.exp(posterior.log_evidence - truth.log_evidence), 1.0, noise)
     return posterior
 
@@ -114,19 +130,24 @@ def test_a_pendulum_agrees_with_many_draws_of_the_prior(history, repeat, assert_
 
 
 def test_all_of_several_narrow_modes_are_kept(repeat, assert_mean):
-    """Two sources on a line: each may be left or right of the reading near it, and exchanging the two changes nothing."""
+    """Two sources on a line: each may be left or right of the reading near it, and exchanging the
+    two changes nothing.
+    """
     task = TASKS["location-finding"](dim=1, horizon=3)
     xis = jnp.asarray([[-1.0], [0.2], [1.5]])
     ys = jnp.log(0.1 + 1 / (1e-4 + (xis - 1) ** 2) + 1 / (1e-4 + (xis + 0.7) ** 2))
     posterior = compare_with_prior_draws(task, ys, xis, repeat, assert_mean)
     share = np.mean(posterior.theta[..., 0] < posterior.theta[..., 1], axis=1)
     assert_mean(share, 0.5)
-    # A run that loses a mode has a share of 0 or 1; independent particles would have a standard deviation of 0.03.
+    # A run that loses a mode has a share of 0 or 1; independent particles would have a standard
+    # deviation of 0.03.
     assert np.all((share > 0.2) & (share < 0.8)), (share.min(), share.max())
 
 
 def test_particles_follow_the_data_step_by_step(history, repeat, assert_mean):
-    """The live use: particles of h_2 become those of h_4, with padding after it; one compiled function does both."""
+    """The live use: particles of h_2 become those of h_4, with padding after it; one compiled
+    function does both.
+    """
     task = LinearMarkov(horizon=4, noise=0.5)
     ys, xis = history(task, 1)
     ys, xis = (jnp.concatenate([a, jnp.full((2, 1), jnp.nan)]) for a in (ys, xis))
@@ -137,10 +158,22 @@ def test_particles_follow_the_data_step_by_step(history, repeat, assert_mean):
         def step(z, data):
             t, known, observed = data
             key_step = jr.fold_in(key, t)
-            after = update_smc(task, z, ys, xis, known=known, observed=observed, moves=MOVES, levels=16, key=key_step)
+            after = update_smc(
+                task,
+                z,
+                ys,
+                xis,
+                known=known,
+                observed=observed,
+                moves=MOVES,
+                levels=16,
+                key=key_step,
+            )
             return after.z, after
 
-        return jax.lax.scan(step, z, (jnp.asarray([1, 2]), jnp.asarray([0, 2]), jnp.asarray([2, 4])))[1]
+        return jax.lax.scan(
+            step, z, (jnp.asarray([1, 2]), jnp.asarray([0, 2]), jnp.asarray([2, 4]))
+        )[1]
 
     both = repeat(run, REPEATS)
     evidence = 0.0
@@ -195,7 +228,10 @@ def test_a_batch_of_histories_counts_every_likelihood():
     task = Interval(on_likelihood=lambda _: calls.append(1))
     ys = jnp.asarray([[[0.0]], [[0.5]]])
     run = functools.partial(tempered_smc, task, particles=32, moves=1, levels=1)
-    batch = jax.jit(jax.vmap(lambda y, key: run(y, y, key=key)), compiler_options={"xla_backend_optimization_level": 0})
+    batch = jax.jit(
+        jax.vmap(lambda y, key: run(y, y, key=key)),
+        compiler_options={"xla_backend_optimization_level": 0},
+    )
     posterior = batch(ys, jr.split(jr.key(0), 2))
     jax.effects_barrier()
     assert posterior.nle == len(calls) == 2 * 32 * (1 + 1)
@@ -209,7 +245,9 @@ def test_a_batch_of_histories_counts_every_likelihood():
 def test_compiled_equals_uncompiled():
     task = Interval()
     ys = jnp.asarray([[0.0]])
-    run = functools.partial(tempered_smc, task, ys, ys, particles=16, moves=2, levels=3, key=jr.key(0))
+    run = functools.partial(
+        tempered_smc, task, ys, ys, particles=16, moves=2, levels=3, key=jr.key(0)
+    )
     compiled = jax.jit(run)()
     with jax.disable_jit():
         plain = run()

@@ -1,4 +1,6 @@
-"""Modules with numbers from numpy: compiling random initialisers would take most of the time of these tests."""
+"""Modules with numbers from numpy: compiling random initialisers would take most of the time of
+these tests.
+"""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,6 @@
-"""Attention: against equinox's, its symmetries, and the running form against the softmax that it replaces."""
+"""Attention: against equinox's, its symmetries, and the running form against the softmax that it
+replaces.
+"""
 
 import equinox as eqx
 import jax
@@ -32,7 +34,12 @@ def test_attention_is_equinox_attention(filled):
         theirs,
         (
             *(ours.to_query.weight.T, ours.to_query.bias, ours.to_key.T),
-            *(ours.to_value.weight.T, ours.to_value.bias, ours.to_output.weight.T, ours.to_output.bias),
+            *(
+                ours.to_value.weight.T,
+                ours.to_value.bias,
+                ours.to_output.weight.T,
+                ours.to_output.bias,
+            ),
         ),
     )
     got, expected = eqx.filter_jit(lambda x: (ours(x), theirs(x, x, x)))(normal(1, T, WIDTH))
@@ -44,7 +51,9 @@ def test_block_is_the_pre_norm_equation_and_equivariant_to_the_order_of_tokens(f
     order = np.array([3, 0, 4, 1, 2])
 
     def norm(layer, v):
-        return (v - v.mean(-1, keepdims=True)) / jnp.sqrt(v.var(-1, keepdims=True) + 1e-5) * layer.gain + layer.shift
+        return (v - v.mean(-1, keepdims=True)) / jnp.sqrt(
+            v.var(-1, keepdims=True) + 1e-5
+        ) * layer.gain + layer.shift
 
     @jax.jit
     def evaluate(x):
@@ -72,12 +81,16 @@ def running_attention(logits, values, weight):
 
 @jax.jit
 def both_attentions(*data):
-    return [jax.value_and_grad(f, argnums=(0, 1))(*data) for f in (softmax_attention, running_attention)]
+    return [
+        jax.value_and_grad(f, argnums=(0, 1))(*data) for f in (softmax_attention, running_attention)
+    ]
 
 
 @pytest.mark.parametrize("spread", [1.0, 300.0])
 def test_running_attention_is_the_softmax_with_its_gradient(spread):
-    """A spread of 300 overflows a single-precision exponential: the peak must keep up, in either direction."""
+    """A spread of 300 overflows a single-precision exponential: the peak must keep up, in either
+    direction.
+    """
     data = spread * normal(0, 4, HEADS), normal(1, 4, HEADS, 4), normal(2, HEADS, 4)
     (expected, grads_expected), (got, grads) = both_attentions(*data)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)

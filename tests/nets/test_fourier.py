@@ -12,7 +12,9 @@ from scorebed.nets import FourierFeatures
 
 
 def test_inner_products_are_the_gaussian_kernel():
-    """E⟨γ(u), γ(v)⟩ = (features/2) exp(−2π²σ²‖u − v‖²): catches a missing 2π or a σ² for σ, which move it by more than 0.2."""
+    """E⟨γ(u), γ(v)⟩ = (features/2) exp(−2π²σ²‖u − v‖²): catches a missing 2π or a σ² for σ, which
+    move it by more than 0.2.
+    """
     sigma, n = 0.4, 4000
     features = FourierFeatures(2, 2 * n, sigma=sigma, key=jr.key(0))
     u, v = np.array([0.3, -0.2], np.float32), np.array([0.5, 0.1], np.float32)
@@ -30,7 +32,9 @@ def test_features_are_cosines_then_sines_of_full_turns(filled):
 
 def test_frequencies_are_not_trained_and_inputs_are_differentiable(filled):
     features = filled(lambda key: FourierFeatures(2, 8, key=key))
-    grads, dv = jax.jit(jax.grad(lambda f, v: f(v).sum(), argnums=(0, 1)))(features, np.ones(2, np.float32))
+    grads, dv = jax.jit(jax.grad(lambda f, v: f(v).sum(), argnums=(0, 1)))(
+        features, np.ones(2, np.float32)
+    )
     assert not np.asarray(grads.frequencies).any()
     assert np.abs(dv).min() > 0
 

@@ -43,7 +43,9 @@ def test_state_starts_at_zero_and_stays_inside_the_unit_box(filled):
     start = net.init()
     assert start.shape == (2, 4)
     assert not np.asarray(start).any()
-    last = jax.jit(lambda xs: jax.lax.scan(lambda s, x: (net(s, x), None), start, xs)[0])(100 * normal(50, 3))
+    last = jax.jit(lambda xs: jax.lax.scan(lambda s, x: (net(s, x), None), start, xs)[0])(
+        100 * normal(50, 3)
+    )
     assert np.abs(last).max() <= 1
 
 

@@ -12,7 +12,10 @@ from scorebed.nets import LayerNorm, Linear
 
 
 def test_linear_is_equinox_linear_with_the_weight_transposed(filled):
-    ours, theirs = filled(lambda key: Linear(5, 3, key=key)), filled(lambda key: eqx.nn.Linear(5, 3, key=key))
+    ours, theirs = (
+        filled(lambda key: Linear(5, 3, key=key)),
+        filled(lambda key: eqx.nn.Linear(5, 3, key=key)),
+    )
     theirs = eqx.tree_at(lambda l: (l.weight, l.bias), theirs, (ours.weight.T, ours.bias))
     x = jnp.arange(5.0)
     np.testing.assert_allclose(ours(x), theirs(x), rtol=1e-5, atol=1e-6)
@@ -20,12 +23,16 @@ def test_linear_is_equinox_linear_with_the_weight_transposed(filled):
 
 @pytest.mark.parametrize("bound", [None, 0.05])
 def test_initial_values_are_uniform_within_their_bounds(bound):
-    """The mean square of U(−b, b) is b²/3 with standard deviation b²·√(4/45): catches a bound wrong by 3%, or a normal law."""
+    """The mean square of U(−b, b) is b²/3 with standard deviation b²·√(4/45): catches a bound wrong
+    by 3%, or a normal law.
+    """
     layer = Linear(100, 200, weight_bound=bound, key=jr.key(0))
     for values, b in ((layer.weight, bound or 0.1), (layer.bias, 0.1)):
         values = np.asarray(values, np.float64)
         assert 0.95 * b < np.abs(values).max() <= b * (1 + 1e-6)
-        assert abs(np.square(values).mean() - b**2 / 3) <= 4.892 * b**2 * np.sqrt(4 / 45) / np.sqrt(values.size)
+        assert abs(np.square(values).mean() - b**2 / 3) <= 4.892 * b**2 * np.sqrt(4 / 45) / np.sqrt(
+            values.size
+        )
 
 
 def test_a_mapped_batch_is_one_matrix_product(filled):
@@ -41,7 +48,9 @@ def test_a_mapped_batch_is_one_matrix_product(filled):
 
 def test_layer_norm_is_equinox_layer_norm(filled):
     ours = filled(lambda _: LayerNorm(6))
-    theirs = eqx.tree_at(lambda l: (l.weight, l.bias), eqx.nn.LayerNorm(6, eps=1e-5), (ours.gain, ours.shift))
+    theirs = eqx.tree_at(
+        lambda l: (l.weight, l.bias), eqx.nn.LayerNorm(6, eps=1e-5), (ours.gain, ours.shift)
+    )
     x = 3 + np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
     for scale in (1.0, 1e-3):  # at the small scale eps decides
         got, expected = eqx.filter_jit(lambda v: (ours(v), jax.vmap(theirs)(v)))(scale * x)

@@ -1,4 +1,6 @@
-"""Double precision throughout, and modules with numbers from numpy: compiling random initialisers would take most of the time."""
+"""Double precision throughout, and modules with numbers from numpy: compiling random initialisers
+would take most of the time.
+"""
 
 import equinox as eqx
 import jax

@@ -1,4 +1,6 @@
-"""The transformer policy: its running attention against a whole encoder layer, its symmetry and its size."""
+"""The transformer policy: its running attention against a whole encoder layer, its symmetry and its
+size.
+"""
 
 import equinox as eqx
 import jax
@@ -8,7 +10,7 @@ import numpy as np
 import pytest
 
 from scorebed.policies.attention import AttentionPolicy
-from scorebed.tasks.gravimetry import Gravimetry
+from scorebed.tasks.library.gravimetry import Gravimetry
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,9 @@ def history():
 
 
 def act(policy, xis, ys):
-    memory, _ = jax.lax.scan(lambda m, pair: (policy.update(m, *pair), None), policy.init(), (xis, ys))
+    memory, _ = jax.lax.scan(
+        lambda m, pair: (policy.update(m, *pair), None), policy.init(), (xis, ys)
+    )
     return policy.design(memory, jnp.zeros(0))
 
 
@@ -38,7 +42,9 @@ def encoder_layer(policy, xis, ys):
 @pytest.mark.parametrize("steps", [0, 5])
 def test_design_is_the_decision_row_of_a_full_encoder_layer(policy, history, steps):
     xis, ys = (data[:steps] for data in history)
-    got, expected = jax.jit(lambda xis, ys: [f(policy, xis, ys) for f in (act, encoder_layer)])(xis, ys)
+    got, expected = jax.jit(lambda xis, ys: [f(policy, xis, ys) for f in (act, encoder_layer)])(
+        xis, ys
+    )
     np.testing.assert_allclose(got, expected, rtol=1e-9)
 
 
@@ -47,7 +53,9 @@ def test_the_order_of_the_history_does_not_matter(policy, history):
     design = jax.jit(lambda xis, ys: act(policy, xis, ys))
     xis, ys = history
     np.testing.assert_allclose(design(xis, ys), design(xis[order], ys[order]), rtol=1e-10)
-    assert np.abs(design(xis, ys) - design(xis, ys[order])).max() > 1e-3  # but which outcome came of which design does
+    assert (
+        np.abs(design(xis, ys) - design(xis, ys[order])).max() > 1e-3
+    )  # but which outcome came of which design does
 
 
 def test_parameter_count_is_the_papers():

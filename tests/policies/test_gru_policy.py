@@ -9,13 +9,15 @@ import pytest
 from scipy.stats import norm
 
 from scorebed.policies.gru import GRUPolicy
-from scorebed.tasks.double_link import DoubleLink
-from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.double_link import DoubleLink
+from scorebed.tasks.library.gravimetry import Gravimetry
+from scorebed.tasks.library.pendulum import Pendulum
 
 
 def small(task):
-    return lambda key: GRUPolicy(task, encoder_hidden=(6,), encoding=4, state=3, layers=2, emitter_hidden=(6,), key=key)
+    return lambda key: GRUPolicy(
+        task, encoder_hidden=(6,), encoding=4, state=3, layers=2, emitter_hidden=(6,), key=key
+    )
 
 
 def remembered():
@@ -38,7 +40,9 @@ def test_density_is_that_of_the_noise_over_the_jacobian_of_the_design(filled, ta
     @jax.jit
     def evaluate(noise):
         jacobian = jax.jacobian(lambda e: policy.design(memory, e))(noise)
-        return policy.log_prob(policy.design(memory, noise), memory), jnp.linalg.slogdet(jacobian)[1]
+        return policy.log_prob(policy.design(memory, noise), memory), jnp.linalg.slogdet(jacobian)[
+            1
+        ]
 
     for noise in np.random.default_rng(1).normal(size=(5, task.designs.dim)):
         got, log_det = evaluate(noise)
@@ -46,10 +50,11 @@ def test_density_is_that_of_the_noise_over_the_jacobian_of_the_design(filled, ta
 
 
 def test_the_score_of_its_own_samples_averages_to_zero(filled):
-    """E ∇ log π = 0 in u and in every parameter: catches a density whose mean, scale or Jacobian is not the sampler's.
+    """E ∇ log π = 0 in u and in every parameter: catches a density whose mean, scale or Jacobian is
+    not the sampler's.
 
-    In log σ and in u the terms have standard deviations of about √2 and 1/σ: N = 4,000 sees an error of a tenth of that.
-    """
+    In log σ and in u the terms have standard deviations of about √2 and 1/σ: N = 4,000 sees an
+    error of a tenth of that."""
     policy = filled(small(Pendulum()))
     memory, space, n = remembered(), policy.space, 4000
 
@@ -85,4 +90,8 @@ def test_parameter_count_is_the_papers():
     encoder = 4 * 256 + 257 * 256 + 257 * 64
     cells = 2 * (3 * 64 * (64 + 64) + 4 * 64)
     emitter = 65 * 256 + 257 * 256 + 257
-    assert sum(leaf.size for leaf in jax.tree.leaves(policy)) == encoder + cells + emitter + 1 == 215_618
+    assert (
+        sum(leaf.size for leaf in jax.tree.leaves(policy))
+        == encoder + cells + emitter + 1
+        == 215_618
+    )

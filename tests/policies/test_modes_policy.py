@@ -1,4 +1,6 @@
-"""The policy that follows posterior modes: what it knows, how a gradient passes through it, that order is nothing to it."""
+"""The policy that follows posterior modes: what it knows, how a gradient passes through it, that
+order is nothing to it.
+"""
 
 import equinox as eqx
 import jax
@@ -7,12 +9,12 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from scorebed.modes import Data, value
+from scorebed.inference.modes import Data, value
 from scorebed.policies.modes import SETTLED, Modes, by_rank
 from scorebed.rollout import draw_noise, rollout
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.location import LocationFinding
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.location import LocationFinding
+from scorebed.tasks.library.pendulum import Pendulum
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 
 LINEAR = LinearGaussian(mean=(0.5, -1.0), covariance=((1.0, 0.3), (0.3, 0.5)), noise=0.7, horizon=4)
 
@@ -20,15 +22,24 @@ LINEAR = LinearGaussian(mean=(0.5, -1.0), covariance=((1.0, 0.3), (0.3, 0.5)), n
 @pytest.fixture(scope="module")
 def policy():
     # Anchors take seconds to compile; here the maps may be anything.
-    shapes = eqx.filter_eval_shape(lambda key: Modes(LINEAR, particles=2, iterations=3, width=8, key=key), jr.key(0))
+    shapes = eqx.filter_eval_shape(
+        lambda key: Modes(LINEAR, particles=2, iterations=3, width=8, key=key), jr.key(0)
+    )
     rng = np.random.default_rng(0)
     return jax.tree.map(
-        lambda a: jnp.asarray(0.3 * rng.normal(size=a.shape)) if isinstance(a, jax.ShapeDtypeStruct) else a, shapes
+        lambda a: (
+            jnp.asarray(0.3 * rng.normal(size=a.shape))
+            if isinstance(a, jax.ShapeDtypeStruct)
+            else a
+        ),
+        shapes,
     )
 
 
 def told(policy, xis, ys):
-    return jax.lax.scan(lambda memory, step: (policy.update(memory, *step), None), policy.init(), (xis, ys))[0]
+    return jax.lax.scan(
+        lambda memory, step: (policy.update(memory, *step), None), policy.init(), (xis, ys)
+    )[0]
 
 
 def data():
@@ -83,7 +94,10 @@ def test_training_leaves_the_model_alone_and_moves_the_rest(policy):
 
     gradient = eqx.filter_jit(eqx.filter_grad(designed))(policy)
     assert all((np.asarray(leaf) == 0).all() for leaf in jax.tree.leaves(gradient.task))
-    assert all(np.abs(leaf).max() > 0 for leaf in jax.tree.leaves((gradient.maps, gradient.shifts, gradient.free)))
+    assert all(
+        np.abs(leaf).max() > 0
+        for leaf in jax.tree.leaves((gradient.maps, gradient.shifts, gradient.free))
+    )
 
 
 def test_what_its_designs_cost(policy):
@@ -97,16 +111,22 @@ def test_the_best_known_part_comes_first_and_settled_ones_last():
     np.testing.assert_array_equal(found, [2, 3, 6, 7, 0, 1, 4, 5])
     np.testing.assert_array_equal(spreads, spread[found.astype(int)])
     for order in ([3, 1, 0, 2], [1, 0, 3, 2]):
-        again = by_rank(*(a.reshape(4, 2)[jnp.asarray(order)].reshape(-1) for a in (best, spread)), 4)
+        again = by_rank(
+            *(a.reshape(4, 2)[jnp.asarray(order)].reshape(-1) for a in (best, spread)), 4
+        )
         np.testing.assert_array_equal(again[0], found)
 
 
 def test_among_many_sources_it_starts_at_the_best_known():
-    """Five sources are more than four heads. Six outcomes around one of them tell its place and little of the others'."""
+    """Five sources are more than four heads. Six outcomes around one of them tell its place and
+    little of the others'.
+    """
     task = LocationFinding(sources=5, horizon=7)
     policy = eqx.filter_jit(lambda: Modes(task, iterations=8, key=jr.key(0)))()
     theta = jnp.asarray([1.0, 0.5, -2.0, -2.0, -2.0, 2.0, 2.0, -2.0, -1.5, 0.0])
-    around = jnp.asarray([[0.0, 0.2], [0.2, 0.0], [-0.2, 0.0], [0.0, -0.2], [0.1, 0.1], [-0.1, 0.1]])
+    around = jnp.asarray(
+        [[0.0, 0.2], [0.2, 0.0], [-0.2, 0.0], [0.0, -0.2], [0.1, 0.1], [-0.1, 0.1]]
+    )
     xis = theta[:2] + around
     ys = jax.vmap(lambda xi: task.mean(theta, None, xi))(xis)
     memory = jax.jit(lambda: told(policy, xis, ys))()

@@ -1,4 +1,6 @@
-"""What holds for every policy on every task: one table of constructors, and the laws of the protocol."""
+"""What holds for every policy on every task: one table of constructors, and the laws of the
+protocol.
+"""
 
 import equinox as eqx
 import jax
@@ -14,9 +16,9 @@ from scorebed.policies.gru import GRUPolicy
 from scorebed.policies.plan import Plan
 from scorebed.policies.static import Static
 from scorebed.rollout import Noise, draw_noise, rollout, simulate
-from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.location import LocationFinding
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.gravimetry import Gravimetry
+from scorebed.tasks.library.location import LocationFinding
+from scorebed.tasks.library.pendulum import Pendulum
 from scorebed.tasks.spaces import Box
 
 T = 4
@@ -31,7 +33,14 @@ SMALL = {
         task, encoder_hidden=(6,), encoding=4, state=3, layers=2, emitter_hidden=(6,), key=key
     ),
     "attention": lambda task, key: AttentionPolicy(
-        task, encoder_hidden=(4,), fusion_hidden=(5,), width=6, heads=2, feed_forward=5, emitter_hidden=(5,), key=key
+        task,
+        encoder_hidden=(4,),
+        fusion_hidden=(5,),
+        width=6,
+        heads=2,
+        feed_forward=5,
+        emitter_hidden=(5,),
+        key=key,
     ),
     "plan": lambda task, key: Plan(task, width=5, key=key),
     "static": lambda task, key: Static.random(T, task.designs, key=key),
@@ -47,22 +56,32 @@ ENSEMBLE = 3
 
 
 class Case:
-    """A task, an ensemble of policies, and one experiment of each, compiled once for all tests of the module."""
+    """A task, an ensemble of policies, and one experiment of each, compiled once for all tests of
+    the module.
+    """
 
     def __init__(self, policy_name, task_name, filled):
         make_task, theta = TASKS[task_name]
         self.task, self.theta = make_task(), jnp.asarray(theta)
-        self.policies = [filled(lambda key: SMALL[policy_name](self.task, key), seed) for seed in range(ENSEMBLE)]
+        self.policies = [
+            filled(lambda key: SMALL[policy_name](self.task, key), seed) for seed in range(ENSEMBLE)
+        ]
         rng = np.random.default_rng(7)
         width = self.task.designs.dim if policy_name == "gru" else 0
         self.noise = Noise(
-            jnp.asarray(rng.normal(size=(T, self.task.outcome_dim))), jnp.asarray(rng.normal(size=(T, width)))
+            jnp.asarray(rng.normal(size=(T, self.task.outcome_dim))),
+            jnp.asarray(rng.normal(size=(T, width))),
         )
-        weights = [jnp.asarray(rng.normal(size=(T, d))) for d in (self.task.outcome_dim, self.task.designs.dim)]
+        weights = [
+            jnp.asarray(rng.normal(size=(T, d)))
+            for d in (self.task.outcome_dim, self.task.designs.dim)
+        ]
 
         def functional(policy):
             path = rollout(self.task, policy, self.theta, self.noise)
-            return (weights[0] * path.ys).sum() + (weights[1] * self.task.designs.normalise(path.xis)).sum(), path
+            return (weights[0] * path.ys).sum() + (
+                weights[1] * self.task.designs.normalise(path.xis)
+            ).sum(), path
 
         self.gradient, self.path = jax.jit(jax.grad(functional, has_aux=True))(self.policies[0])
         self.roll_many = jax.jit(jax.vmap(functional))
@@ -85,7 +104,10 @@ def step_by_step(case, policy):
     for t in range(T):
         xis.append(policy.design(memory, case.noise.policy[t]))
         ys.append(task.outcome(case.theta, state, xis[-1], case.noise.outcome[t]))
-        state, memory = task.advance(case.theta, state, xis[-1], ys[-1]), policy.update(memory, xis[-1], ys[-1])
+        state, memory = (
+            task.advance(case.theta, state, xis[-1], ys[-1]),
+            policy.update(memory, xis[-1], ys[-1]),
+        )
     return np.stack(ys), np.stack(xis)
 
 
@@ -120,7 +142,10 @@ def test_gradients_are_alive_everywhere_and_match_finite_differences(case):
         assert np.abs(leaf).max() > 1e-7, path
     rng, h = np.random.default_rng(3), 1e-6
     direction = jax.tree.map(lambda a: rng.normal(size=a.shape), policy)
-    moved = [jax.tree.map(lambda a, d, s=s: np.asarray(a) + s * h * d, policy, direction) for s in (-1, 0, 1)]
+    moved = [
+        jax.tree.map(lambda a, d, s=s: np.asarray(a) + s * h * d, policy, direction)
+        for s in (-1, 0, 1)
+    ]
     (low, _, high), _ = case.roll_many(stack(moved))
     slope = jax.tree.map(lambda g, d: np.sum(np.asarray(g) * d), case.gradient, direction)
     assert (high - low) / (2 * h) == pytest.approx(sum(jax.tree.leaves(slope)), rel=1e-6)
@@ -128,10 +153,13 @@ def test_gradients_are_alive_everywhere_and_match_finite_differences(case):
 
 @pytest.mark.parametrize("task_name", TASKS)
 @pytest.mark.parametrize(
-    "policy_name", [pytest.param(name, marks=pytest.mark.slow) if name == "modes" else name for name in POLICIES]
+    "policy_name",
+    [pytest.param(name, marks=pytest.mark.slow) if name == "modes" else name for name in POLICIES],
 )
 def test_every_policy_of_the_paper_acts_on_every_task_in_either_precision(policy_name, task_name):
-    """Traced, not run: shapes, types and the runtime checks of every signature at the paper's sizes."""
+    """Traced, not run: shapes, types and the runtime checks of every signature at the paper's
+    sizes.
+    """
     for double in (False, True):
         with jax.enable_x64(double):
             task = TASKS[task_name][0]()
@@ -140,7 +168,9 @@ def test_every_policy_of_the_paper_acts_on_every_task_in_either_precision(policy
             def act(key, task=task):
                 policy = POLICIES[policy_name](task, key=key)
                 theta = jnp.ones(task.prior.dim)
-                return simulate(task, policy, key=key), rollout(task, policy, theta, draw_noise(task, policy, key=key))
+                return simulate(task, policy, key=key), rollout(
+                    task, policy, theta, draw_noise(task, policy, key=key)
+                )
 
             drawn, given = eqx.filter_eval_shape(act, jr.key(0))
             for path in (drawn, given):

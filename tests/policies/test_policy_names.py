@@ -7,7 +7,7 @@ from scorebed.errors import UnknownNameError
 from scorebed.policies import make_policy, paper_policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.tasks import TASKS, make_task
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.pendulum import Pendulum
 
 PAPER = {
     "location-finding": "dad",

@@ -17,7 +17,14 @@ VALUES = {
     "method": "score",
     "preset": "quick",
     "policy": "gru",
-    "score": {"kind": "particles", "width": 64, "steps": 100, "batch": 32, "learning_rate": 1e-3, "clip": 600.0},
+    "score": {
+        "kind": "particles",
+        "width": 64,
+        "steps": 100,
+        "batch": 32,
+        "learning_rate": 1e-3,
+        "clip": 600.0,
+    },
     "policy_training": {
         "steps": 50,
         "batch": 32,
@@ -44,13 +51,19 @@ def config() -> RunConfig:
 
 @pytest.fixture
 def start_python():
-    """Start a script in another process; its stdout can be read line by line. Nothing outlives the test."""
+    """Start a script in another process; its stdout can be read line by line. Nothing outlives the
+    test.
+    """
     processes = []
 
-    def start(script: str, *arguments: object, environment: Mapping[str, str] = {}) -> subprocess.Popen:
+    def start(
+        script: str, *arguments: object, environment: Mapping[str, str] = {}
+    ) -> subprocess.Popen:
         command = [sys.executable, "-c", script, *map(str, arguments)]
         processes.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
+            subprocess.Popen(
+                command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment}
+            )
         )
         return processes[-1]
 
@@ -69,7 +82,8 @@ def shared(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def command(shared) -> Command:
-    """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all of them.
+    """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all
+    of them.
 
     `first` is Python that the process runs before anything else.
     """
@@ -81,7 +95,9 @@ def command(shared) -> Command:
     def start(arguments: list[str], *, first: str = "") -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         return subprocess.Popen(
-            [sys.executable, "-c", f"{first}\n{CODE}", *arguments], env=os.environ | compiled, **pipes
+            [sys.executable, "-c", f"{first}\n{CODE}", *arguments],
+            env=os.environ | compiled,
+            **pipes,
         )
 
     return start

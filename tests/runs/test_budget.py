@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from scorebed.bench.presets import preset_values
 from scorebed.errors import InvalidValueError
+from scorebed.presets.values import preset_values
 from scorebed.runs.budget import group_cost, groups, within
 from scorebed.runs.config import RunConfig, from_values
 from scorebed.tasks import make_task
@@ -40,16 +40,23 @@ def policy_cost(config: RunConfig, count: int = 1) -> int:
 def test_one_unit_more_would_not_fit(method, policies):
     # The quick preset limits the steps of the variational methods as well.
     variational = method in ("varmarg", "varpost", "jointvarpost")
-    config = configured(method, preset="paper" if variational else "quick", policies=policies, repeats=2)
+    config = configured(
+        method, preset="paper" if variational else "quick", policies=policies, repeats=2
+    )
     found = within(config, TASK, 10**10)
     assert found.budget == 10**10
     assert total(found) <= 10**10
     section, size = {
-        "score": ("score", "steps"), "jointscore": ("score", "steps"),
-        "varmarg": ("density", "steps"), "varpost": ("density", "steps"), "jointvarpost": ("policy_training", "steps"),
-    }.get(method, ("policy_training", "inner"))  # fmt: skip
+        "score": ("score", "steps"),
+        "jointscore": ("score", "steps"),
+        "varmarg": ("density", "steps"),
+        "varpost": ("density", "steps"),
+        "jointvarpost": ("policy_training", "steps"),
+    }.get(method, ("policy_training", "inner"))
     values = getattr(found, section)
-    more = dataclasses.replace(found, **{section: dataclasses.replace(values, **{size: getattr(values, size) + 1})})
+    more = dataclasses.replace(
+        found, **{section: dataclasses.replace(values, **{size: getattr(values, size) + 1})}
+    )
     assert total(more) > 10**10
 
 
@@ -83,7 +90,9 @@ def test_mlmc_takes_the_steps_whose_realised_costs_fit():
 
 
 def test_a_tight_budget_shrinks_the_clouds_before_it_cuts_the_score_short():
-    plenty, tight = (within(configured("score"), TASK, budget) for budget in (2_000_000_000, 200_000_000))
+    plenty, tight = (
+        within(configured("score"), TASK, budget) for budget in (2_000_000_000, 200_000_000)
+    )
     assert plenty.score.cloud == 8
     assert tight.score.cloud == 2
     assert total(tight) <= 200_000_000
@@ -93,13 +102,18 @@ def test_a_tight_budget_shrinks_the_clouds_before_it_cuts_the_score_short():
 def test_variational_methods_leave_what_their_preset_has_no_steps_for(method):
     config = configured(method)
     found = within(config, TASK, 10**12)
-    assert (found.density.steps, found.policy_training.steps) == (config.density.steps, config.policy_training.steps)
+    assert (found.density.steps, found.policy_training.steps) == (
+        config.density.steps,
+        config.policy_training.steps,
+    )
     assert within(config, TASK, 10**7).density.steps <= config.density.steps
 
 
 def test_every_policy_of_iosmc_has_a_stage_of_its_own():
     stages = groups(configured("iosmc", policies=3, repeats=2))
-    assert stages == [(f"policy-{repeat}-{policy}", 1) for repeat in range(2) for policy in range(3)]
+    assert stages == [
+        (f"policy-{repeat}-{policy}", 1) for repeat in range(2) for policy in range(3)
+    ]
 
 
 def test_what_is_not_trained_spends_nothing():

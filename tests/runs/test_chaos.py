@@ -1,4 +1,6 @@
-"""A run killed twenty times, in every stage and in the middle of its writes, ends as the one that was never stopped."""
+"""A run killed twenty times, in every stage and in the middle of its writes, ends as the one that
+was never stopped.
+"""
 
 import json
 import random
@@ -10,12 +12,20 @@ from tiny_runs import finish, same_parameters, train
 
 # Where the lives end: at some write whose path has this in it. Twenty in all.
 MARKS = (
-    *["checkpoints/score-0"] * 5, "score-0.safetensors",
-    *["checkpoints/policy-0-0"] * 5, "choice-0.json", "policy-0.safetensors", "bounds-0.json",
-    "bounds-random.json", *["checkpoints/static"] * 3, "static.safetensors", "record.json",
-)  # fmt: skip
+    *["checkpoints/score-0"] * 5,
+    "score-0.safetensors",
+    *["checkpoints/policy-0-0"] * 5,
+    "choice-0.json",
+    "policy-0.safetensors",
+    "bounds-0.json",
+    "bounds-random.json",
+    *["checkpoints/static"] * 3,
+    "static.safetensors",
+    "record.json",
+)
 
-# Everything that a run keeps passes through fsync. A life that comes to its record is ended there: none ends by itself.
+# Everything that a run keeps passes through fsync. A life that comes to its record is ended there:
+# none ends by itself.
 DEATH = """
 import os, signal, threading
 real, seen = os.fsync, 0
@@ -51,7 +61,9 @@ def test_twenty_kills_change_nothing(finished, command, tmp_path):
         arguments = ["resume", str(path)] if started else train("--policies", "2", "--out", path)
         process = command(arguments, first=death)
         _, err = process.communicate(timeout=120)
-        assert process.returncode == -signal.SIGKILL, f"life {number + 1}, to be ended at {mark}: {err}"
+        assert process.returncode == -signal.SIGKILL, (
+            f"life {number + 1}, to be ended at {mark}: {err}"
+        )
         assert not (path / "record.json").exists()
     deaths = log.read_text()
     for mark in set(MARKS):
@@ -60,7 +72,9 @@ def test_twenty_kills_change_nothing(finished, command, tmp_path):
     finish(command(["resume", str(path)]))
     assert same_parameters(path, finished)
     for name in ("score-0", "policy-0", "static"):
-        assert (path / f"{name}.safetensors").read_bytes() == (finished / f"{name}.safetensors").read_bytes()
+        assert (path / f"{name}.safetensors").read_bytes() == (
+            finished / f"{name}.safetensors"
+        ).read_bytes()
     assert figures(path) == figures(finished)
     assert curves(path) == curves(finished)
     assert not list(path.rglob(".tmp-*"))
@@ -73,8 +87,12 @@ def figures(run: Path) -> dict:
 
 
 def curves(run: Path) -> list[dict]:
-    """The lines of the training stages, in order, without their times: none is lost and none comes twice."""
+    """The lines of the training stages, in order, without their times: none is lost and none comes
+    twice.
+    """
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [
-        {k: v for k, v in line.items() if k != "seconds"} for line in lines if not line["stage"].startswith("bounds")
+        {k: v for k, v in line.items() if k != "seconds"}
+        for line in lines
+        if not line["stage"].startswith("bounds")
     ]

@@ -16,10 +16,16 @@ import numpy as np
 import optax
 import pytest
 
-from scorebed.errors import CheckpointError, DiskFullError, LeafMismatchError, NewerFormatError, ScorebedError
+from scorebed.errors import (
+    CheckpointError,
+    DiskFullError,
+    LeafMismatchError,
+    NewerFormatError,
+    ScorebedError,
+)
 from scorebed.runs import checkpoint
 from scorebed.runs.checkpoint import LEAVES, MANIFEST, Checkpoints, milestones
-from scorebed.train.fit import fit, gradient_of, start
+from scorebed.training.fit import fit, gradient_of, start
 
 LIKE = {"w": np.zeros(6, "float32"), "step": np.zeros((), "int32")}
 
@@ -55,7 +61,9 @@ def test_nothing_saved_is_nothing_found(checkpoints, warnings_):
 
 def test_the_last_one_comes_back_with_what_was_added(checkpoints, warnings_):
     for step in (1, 2):
-        path = checkpoints.save(step, state(step), {"loss": [0.5, float("nan")], "stage": "score", "n": step})
+        path = checkpoints.save(
+            step, state(step), {"loss": [0.5, float("nan")], "stage": "score", "n": step}
+        )
         assert path == checkpoints.folder / f"step-{step:09d}"
         assert sorted(p.name for p in path.iterdir()) == [LEAVES, MANIFEST]
     found = checkpoints.latest(LIKE)
@@ -65,7 +73,9 @@ def test_the_last_one_comes_back_with_what_was_added(checkpoints, warnings_):
     assert warnings_ == []
 
 
-def test_all_is_on_the_disk_before_the_name_and_the_name_before_save_returns(checkpoints, monkeypatch):
+def test_all_is_on_the_disk_before_the_name_and_the_name_before_save_returns(
+    checkpoints, monkeypatch
+):
     checkpoints.save(1, state(1))
     events, fsync, rename = [], os.fsync, os.rename
 
@@ -82,7 +92,13 @@ def test_all_is_on_the_disk_before_the_name_and_the_name_before_save_returns(che
     checkpoints.save(2, state(2))
     temporary = events[2]
     assert temporary.name.startswith(".tmp-")
-    assert events == [temporary / LEAVES, temporary / MANIFEST, temporary, "rename", checkpoints.folder]
+    assert events == [
+        temporary / LEAVES,
+        temporary / MANIFEST,
+        temporary,
+        "rename",
+        checkpoints.folder,
+    ]
 
 
 def test_the_last_three_and_the_milestones_stay(checkpoints):
@@ -133,7 +149,12 @@ def test_a_file_cut_short_lengthened_or_gone_is_found(checkpoints, warnings_, na
         checkpoints.save(step, state(step))
     path = checkpoints.folder / "step-000000002" / name
     data = path.read_bytes()
-    for damaged in [data[:n] for n in range(0, len(data), 11)] + [data[:-1], data + b"x", data + b"}", None]:
+    for damaged in [data[:n] for n in range(0, len(data), 11)] + [
+        data[:-1],
+        data + b"x",
+        data + b"}",
+        None,
+    ]:
         path.unlink() if damaged is None else path.write_bytes(damaged)
         warnings_.clear()
         assert step_of(checkpoints.latest(LIKE)) == 1
@@ -165,7 +186,13 @@ def test_damage_does_not_push_intact_ones_out(checkpoints):
     resumed = Checkpoints(checkpoints.folder, on_warning=lambda _: None)
     assert step_of(resumed.latest(LIKE)) == 230
     resumed.save(235, state(235))
-    assert resumed.steps() == [210, 230, 235, 240, 250]  # counted with the damaged ones, 230 would have gone
+    assert resumed.steps() == [
+        210,
+        230,
+        235,
+        240,
+        250,
+    ]  # counted with the damaged ones, 230 would have gone
     assert step_of(resumed.latest(LIKE)) == 235
     resumed.save(240, state(240))
     resumed.save(250, state(250))
@@ -183,7 +210,9 @@ def test_a_step_saved_twice_stays_as_it_was_and_other_arrays_for_it_are_refused(
     assert step_of(checkpoints.latest(LIKE)) == 5
 
 
-def test_a_template_that_does_not_fit_and_a_newer_format_are_errors_not_damage(checkpoints, warnings_):
+def test_a_template_that_does_not_fit_and_a_newer_format_are_errors_not_damage(
+    checkpoints, warnings_
+):
     for step in (1, 2):
         checkpoints.save(step, state(step))
     with pytest.raises(LeafMismatchError, match=r"'w' of float32\[6\] for float32\[7\]"):
@@ -229,11 +258,15 @@ def test_a_full_disk_keeps_the_last_good_one_and_says_how_much_was_needed(checkp
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr(checkpoint, "write_new", write)
-    with pytest.raises(DiskFullError, match=rf"bytes free, expected room for {needed} bytes\. Fix: ") as caught:
+    with pytest.raises(
+        DiskFullError, match=rf"bytes free, expected room for {needed} bytes\. Fix: "
+    ) as caught:
         checkpoints.save(2, state(2))
     assert "\n" not in str(caught.value)
     monkeypatch.undo()
-    assert [p.name for p in checkpoints.folder.iterdir()] == ["step-000000001"]  # nothing half done takes the space
+    assert [p.name for p in checkpoints.folder.iterdir()] == [
+        "step-000000001"
+    ]  # nothing half done takes the space
     assert step_of(checkpoints.latest(LIKE)) == 1
 
 
@@ -279,7 +312,9 @@ for step in itertools.count(found.step + 1 if found else 1):
 """
 
 
-def test_a_process_killed_at_any_moment_leaves_every_acknowledged_checkpoint(tmp_path, start_python):
+def test_a_process_killed_at_any_moment_leaves_every_acknowledged_checkpoint(
+    tmp_path, start_python
+):
     like = {"w": np.zeros(100_000, "float32")}
     moments, reached = random.Random(1), 0
     for _ in range(3):
@@ -293,14 +328,18 @@ def test_a_process_killed_at_any_moment_leaves_every_acknowledged_checkpoint(tmp
         found = Checkpoints(tmp_path / "c", on_warning=warned.append).latest(like)
         assert found is not None
         assert warned == []
-        assert found.step in (acknowledged[-1], acknowledged[-1] + 1)  # saved, but killed before it could say so
+        assert found.step in (
+            acknowledged[-1],
+            acknowledged[-1] + 1,
+        )  # saved, but killed before it could say so
         assert found.extra == {"n": found.step}
         assert (found.tree["w"] == found.step).all()
         assert found.step > reached
         reached = found.step
 
 
-# A child is ended, without any clearing up, just before its n-th touch of the file system, for every n there is.
+# A child is ended, without any clearing up, just before its n-th touch of the file system, for
+# every n there is.
 CRASH_EVERYWHERE = """
 import os, shutil, sys
 from pathlib import Path
@@ -348,7 +387,9 @@ for touch in range(100):
 """
 
 
-def test_a_crash_before_any_touch_of_the_file_system_leaves_the_old_or_the_new_one(tmp_path, start_python):
+def test_a_crash_before_any_touch_of_the_file_system_leaves_the_old_or_the_new_one(
+    tmp_path, start_python
+):
     process = start_python(CRASH_EVERYWHERE, tmp_path)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
@@ -373,7 +414,14 @@ def test_a_training_that_stops_and_goes_on_ends_where_one_that_never_stopped_doe
 
     straight = fit(gradient_of(loss), fresh(), optimiser, steps=12, **options)
 
-    fit(gradient_of(loss), fresh(), optimiser, steps=6, on_step=lambda i: checkpoints.save(i.step, i.state), **options)
+    fit(
+        gradient_of(loss),
+        fresh(),
+        optimiser,
+        steps=6,
+        on_step=lambda i: checkpoints.save(i.step, i.state),
+        **options,
+    )
     found = checkpoints.latest(jax.eval_shape(fresh))
     assert found is not None
     assert found.step == 6

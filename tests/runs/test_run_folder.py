@@ -41,7 +41,9 @@ def test_a_folder_that_exists_is_never_touched(tmp_path, config):
     (tmp_path / "file").write_text("mine")
     (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
     for name in ("a", "file", "dangling", "."):
-        with pytest.raises(RunFolderError, match="got one that exists, expected a new one") as caught:
+        with pytest.raises(
+            RunFolderError, match="got one that exists, expected a new one"
+        ) as caught:
             RunFolder.create(tmp_path / name, config)
         assert "\n" not in str(caught.value)
     assert [p.name for p in (tmp_path / "a").iterdir()] == ["thesis.tex"]
@@ -49,14 +51,20 @@ def test_a_folder_that_exists_is_never_touched(tmp_path, config):
 
 
 def test_a_missing_or_unwritable_folder_above_is_told_in_one_line(tmp_path, config, monkeypatch):
-    with pytest.raises(RunFolderError, match=r"got a missing folder above it, expected the folder .*/b\. Fix: make"):
+    with pytest.raises(
+        RunFolderError, match=r"got a missing folder above it, expected the folder .*/b\. Fix: make"
+    ):
         RunFolder.create(tmp_path / "b" / "c", config)
     (tmp_path / "file").write_text("x")
     with pytest.raises(RunFolderError, match="missing folder above it"):
         RunFolder.create(tmp_path / "file" / "c", config)
-    monkeypatch.setattr(type(tmp_path), "mkdir", _refuse)  # permissions do not hold root back, who may run this test
+    monkeypatch.setattr(
+        type(tmp_path), "mkdir", _refuse
+    )  # permissions do not hold root back, who may run this test
     for create in (RunFolder.create, RunFolder.create_next):
-        with pytest.raises(RunFolderError, match="got 'Permission denied', expected a path that can be") as caught:
+        with pytest.raises(
+            RunFolderError, match="got 'Permission denied', expected a path that can be"
+        ) as caught:
             create(tmp_path / "new", config)
         assert "\n" not in str(caught.value)
 
@@ -80,7 +88,9 @@ def test_names_count_up_to_the_first_that_is_free_even_in_a_race(tmp_path, value
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "bridge-2-score-3").write_text("taken")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
-        folders = list(pool.map(lambda _: RunFolder.create_next(tmp_path / "runs", config), range(12)))
+        folders = list(
+            pool.map(lambda _: RunFolder.create_next(tmp_path / "runs", config), range(12))
+        )
     assert {f.path.name for f in folders} == {f"bridge-2-score-{n}" for n in range(1, 14) if n != 3}
     assert all(f.config() == config for f in folders)
 
@@ -93,8 +103,14 @@ def test_the_folder_of_runs_is_made_when_it_is_missing(tmp_path, config):
 def test_a_run_folder_that_is_none_is_told_in_one_line(tmp_path):
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").write_text("x")
-    for name, why in (("empty", "no config.toml in it"), ("file", "a file"), ("gone", "no such folder")):
-        with pytest.raises(RunFolderError, match=f"got {why}, expected a folder with a config.toml") as caught:
+    for name, why in (
+        ("empty", "no config.toml in it"),
+        ("file", "a file"),
+        ("gone", "no such folder"),
+    ):
+        with pytest.raises(
+            RunFolderError, match=f"got {why}, expected a folder with a config.toml"
+        ) as caught:
             RunFolder.open(tmp_path / name)
         assert "\n" not in str(caught.value)
     assert list((tmp_path / "empty").iterdir()) == []
@@ -134,11 +150,15 @@ def test_one_process_owns_a_folder_until_it_is_killed(tmp_path, config, start_py
     child = int(owner.stdout.readline())
     try:
         began = time.monotonic()
-        with pytest.raises(FolderInUseError, match=rf"process {owner.pid} is writing to.* Fix: wait") as caught:
+        with pytest.raises(
+            FolderInUseError, match=rf"process {owner.pid} is writing to.* Fix: wait"
+        ) as caught:
             run.own()
         assert time.monotonic() - began < 1
         assert "\n" not in str(caught.value)
-        assert RunFolder.open(run.path).read_metrics() == [record("score", 1)]  # reading needs no ownership
+        assert RunFolder.open(run.path).read_metrics() == [
+            record("score", 1)
+        ]  # reading needs no ownership
         with pytest.raises(ScorebedError, match="got a folder opened for reading"):
             run.append_metrics(record("score", 2))
         owner.send_signal(signal.SIGKILL)
@@ -168,12 +188,15 @@ def test_an_owner_that_has_not_yet_written_its_id_is_waited_for(run):
     assert 0.25 < time.monotonic() - began < 1
 
 
-@pytest.mark.parametrize("write", [
-    lambda run: run.write_json_atomic("a.json", {}),
-    lambda run: run.write_env(),
-    lambda run: run.append_metrics(record("score", 1)),
-    lambda run: run.truncate_metrics("score", 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda run: run.write_json_atomic("a.json", {}),
+        lambda run: run.write_env(),
+        lambda run: run.append_metrics(record("score", 1)),
+        lambda run: run.truncate_metrics("score", 1),
+    ],
+)
 def test_only_the_owner_writes(run, write):
     before = sorted(p.name for p in run.path.iterdir())
     with pytest.raises(ScorebedError, match=r"Fix: call own\(\) first"):
@@ -189,13 +212,17 @@ def test_metrics_come_back_in_order_with_null_for_what_is_not_finite(run):
     run.append_metrics(record("score", 1, loss=0.5))
     run.append_metrics(record("policy-0", 1, lower=float("nan"), note="a\nb"))
     run.append_metrics(record("score", 2, loss=float("inf")))
-    assert run.read_metrics("score") == [record("score", 1, loss=0.5), record("score", 2, loss=None)]
+    assert run.read_metrics("score") == [
+        record("score", 1, loss=0.5),
+        record("score", 2, loss=None),
+    ]
     assert run.read_metrics()[1] == record("policy-0", 1, lower=None, note="a\nb")
     assert len((run.path / METRICS).read_bytes().splitlines()) == 3
 
 
 @pytest.mark.parametrize(
-    "bad", [{}, {"stage": "score"}, {"step": 1}, {"stage": 1, "step": 1}, {"stage": "a", "step": 1.5}]
+    "bad",
+    [{}, {"stage": "score"}, {"step": 1}, {"stage": 1, "step": 1}, {"stage": "a", "step": 1.5}],
 )
 def test_a_record_without_stage_or_step_is_refused(run, bad):
     with pytest.raises(ScorebedError, match="a record of metrics, got stage="):
@@ -247,7 +274,9 @@ def test_a_full_disk_leaves_no_half_line(run, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DiskFullError, match=r"writing .*metrics\.jsonl, got .* expected room for 30 bytes"):
+    with pytest.raises(
+        DiskFullError, match=r"writing .*metrics\.jsonl, got .* expected room for 30 bytes"
+    ):
         run.append_metrics(record("score", 2))
     monkeypatch.undo()
     run.append_metrics(record("score", 3))
@@ -288,7 +317,9 @@ def test_a_file_that_is_being_replaced_stays_when_the_disk_is_full(run, monkeypa
     assert not list(run.path.glob(".tmp-*"))
 
 
-@pytest.mark.parametrize("name", ["../x.json", "/x.json", "a/b.json", ".x.json", "x.toml", "x.json\n", ""])
+@pytest.mark.parametrize(
+    "name", ["../x.json", "/x.json", "a/b.json", ".x.json", "x.toml", "x.json\n", ""]
+)
 def test_names_of_files_and_stages_stay_inside_of_the_folder(run, name):
     with pytest.raises(ScorebedError, match="the name of a JSON file, got"):
         run.write_json_atomic(name, {})

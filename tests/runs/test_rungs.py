@@ -1,4 +1,6 @@
-"""Restarts whose worse half is stopped again and again: exact costs, the same survivors after a kill, nothing else changed."""
+"""Restarts whose worse half is stopped again and again: exact costs, the same survivors after a
+kill, nothing else changed.
+"""
 
 import dataclasses
 import json
@@ -14,16 +16,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny_runs import SETTINGS, finish, train
 
-from scorebed.bench.presets import preset_values
 from scorebed.cli._app import run as main
-from scorebed.runs import keeper
+from scorebed.presets.values import preset_values
+from scorebed.runs import stage as keeper
 from scorebed.runs.budget import group_cost, groups, restarts_cost, within
 from scorebed.runs.checkpoint import Checkpoints
 from scorebed.runs.config import RunConfig, make_config
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Progress, block_size
 from scorebed.runs.load import load
 from scorebed.runs.rungs import room, rungs, stretched, taken
+from scorebed.runs.stage import Progress, block_size
 from scorebed.runs.stage2 import Stage2
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks import make_task
@@ -36,27 +38,38 @@ LAST = ("policy_training.keep=last", "policy_training.ema=0.5")
 def configured(method: str = "pce", *overrides: str) -> RunConfig:
     values = preset_values("quick", "linear-gaussian", TASK, method=method, policy="static")
     tiny = [part for part in SETTINGS if part != "--set"]
-    sizes = [f"policies={P}", "policy_training.steps=24", "policy_training.monitor_every=8", "policy_training.batch=4"]
+    sizes = [
+        f"policies={P}",
+        "policy_training.steps=24",
+        "policy_training.monitor_every=8",
+        "policy_training.batch=4",
+    ]
     return make_config(values, [*tiny, *sizes, "policy_training.inner=3", *overrides])
 
 
 def halved(config: RunConfig, halvings: int = HALVINGS) -> RunConfig:
-    return dataclasses.replace(config, policy_training=dataclasses.replace(config.policy_training, halvings=halvings))
+    return dataclasses.replace(
+        config, policy_training=dataclasses.replace(config.policy_training, halvings=halvings)
+    )
 
 
-# --- the ladder -------------------------------------------------------------------------------------------------------------
+# --- the ladder ----------------------------------------------------------------------------------
 
 
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 3000), st.integers(0, 12), st.integers(1, 100))
 def test_rungs_cut_all_steps_at_blocks_and_halve_the_restarts(count, steps, halvings, every):
-    config = dataclasses.replace(configured().policy_training, steps=steps, halvings=halvings, monitor_every=every)
+    config = dataclasses.replace(
+        configured().policy_training, steps=steps, halvings=halvings, monitor_every=every
+    )
     ladder = rungs(config, count)
     assert ladder[0].start == 0
     assert ladder[-1].end == steps
     assert [rung.start for rung in ladder[1:]] == [rung.end for rung in ladder[:-1]]
     assert all(rung.end % block_size(steps, every) == 0 or rung.end == steps for rung in ladder)
-    assert [rung.restarts for rung in ladder[1:]] == [math.ceil(rung.restarts / 2) for rung in ladder[:-1]]
+    assert [rung.restarts for rung in ladder[1:]] == [
+        math.ceil(rung.restarts / 2) for rung in ladder[:-1]
+    ]
     assert len(ladder) == 1 + min(halvings, math.ceil(math.log2(count)))
     # One restart after the other, step by step, as many as there is room for.
     assert taken(ladder, steps) == sum(room(ladder, step) for step in range(steps))
@@ -69,20 +82,32 @@ def test_rungs_cut_all_steps_at_blocks_and_halve_the_restarts(count, steps, halv
 
 @pytest.mark.parametrize("steps", [150, 300, 400, 600, 1000, 10_000])
 def test_the_best_of_fifty_costs_less_than_fifteen(steps):
-    config = dataclasses.replace(configured().policy_training, steps=steps, halvings=6, monitor_every=50)
+    config = dataclasses.replace(
+        configured().policy_training, steps=steps, halvings=6, monitor_every=50
+    )
     ladder = rungs(config, 50)
     assert [rung.restarts for rung in ladder] == [50, 25, 13, 7, 4, 2, 1]
     assert 6 < taken(ladder, steps) / steps < 8
 
 
-# --- what it costs ----------------------------------------------------------------------------------------------------------
+# --- what it costs -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "method", ["score", "jointscore", "pce", "nmc", "jointvarpost", pytest.param("mlmc", marks=pytest.mark.slow)]
+    "method",
+    [
+        "score",
+        "jointscore",
+        "pce",
+        "nmc",
+        "jointvarpost",
+        pytest.param("mlmc", marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_is_used_and_never_overdrawn(method):
-    config = halved(configured(method, "policies=7", "repeats=2", "preset=paper", "policy_training.levels=3"))
+    config = halved(
+        configured(method, "policies=7", "repeats=2", "preset=paper", "policy_training.levels=3")
+    )
     budget = 3_000_000
     found = within(config, TASK, budget)
     steps = found.policy_training.steps
@@ -91,26 +116,33 @@ def test_a_budget_is_used_and_never_overdrawn(method):
     if method in ("jointvarpost", "mlmc"):
         assert stages > 0.9 * budget
     plain = halved(found, 0)
-    assert stages < sum(group_cost(plain, TASK, stage, count, steps) for stage, count in groups(plain))
+    assert stages < sum(
+        group_cost(plain, TASK, stage, count, steps) for stage, count in groups(plain)
+    )
 
 
 def test_whoever_goes_on_the_charge_covers_it_and_of_equal_costs_it_is_exact():
     for method in ("pce", "mlmc"):
         config = halved(configured(method, "policy_training.levels=3"))
-        ladder, most = rungs(config.policy_training, P), group_cost(config, TASK, "policy-0-0", P, 24)
+        ladder, most = (
+            rungs(config.policy_training, P),
+            group_cost(config, TASK, "policy-0-0", P, 24),
+        )
         assert [rung.restarts for rung in ladder] == [5, 3, 2]
         dice = np.random.default_rng(0)
         for _ in range(5):
             steps, going = [24] * P, list(range(P))
             for rung in ladder[:-1]:
-                stopped = set(going) - set(dice.permutation(going)[: room(ladder, rung.end)].tolist())
+                stopped = set(going) - set(
+                    dice.permutation(going)[: room(ladder, rung.end)].tolist()
+                )
                 steps = [rung.end if number in stopped else n for number, n in enumerate(steps)]
                 going = [number for number in going if number not in stopped]
             cost = restarts_cost(config, TASK, "policy-0-0", steps)
             assert cost == most if method == "pce" else cost <= most
 
 
-# --- who goes on ------------------------------------------------------------------------------------------------------------
+# --- who goes on ---------------------------------------------------------------------------------
 
 
 class Killed(BaseException):
@@ -118,14 +150,20 @@ class Killed(BaseException):
 
 
 def stage_2(path, config: RunConfig):
-    """Policies as stage 2 gives them, from wherever the folder stands; and what it wrote of them."""
+    """Policies as stage 2 gives them, from wherever the folder stands; and what it wrote of
+    them.
+    """
     folder = RunFolder.open(path).own() if path.exists() else RunFolder.create(path, config)
     with folder:
         work = Stage2(folder, TASK, paper_sampler(TASK), progress=Progress(), key=jr.key(0))
         policies = work.train("policy-0-0", "static", None, P, config.policy_training)
         written = folder.read_json("policy-0-0.json") if config.policy_training.halvings else None
         lines = folder.read_metrics()
-    return np.asarray(jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0]), written, lines
+    return (
+        np.asarray(jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0]),
+        written,
+        lines,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -183,16 +221,36 @@ def test_a_stage_that_is_killed_stops_the_same_restarts(whole, tmp_path, monkeyp
     found = stage_2(tmp_path / "killed", config)
     np.testing.assert_array_equal(found[0], whole[0])
     assert found[1] == whole[1]
-    assert [line | {"seconds": 0} for line in found[2]] == [line | {"seconds": 0} for line in whole[2]]
+    assert [line | {"seconds": 0} for line in found[2]] == [
+        line | {"seconds": 0} for line in whole[2]
+    ]
 
 
 @pytest.mark.slow
 def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_path, capsys):
     path = tmp_path / "run"
-    keys = ["policies=5", "policy_training.halvings=2", "policy_training.inner=3", "evaluation.references=false"]
+    keys = [
+        "policies=5",
+        "policy_training.halvings=2",
+        "policy_training.inner=3",
+        "evaluation.references=false",
+    ]
     arguments = [part for key in keys for part in ("--set", key)]
-    code = main(["train", "linear-gaussian", "--method", "pce", "--policy", "static", *SETTINGS, *arguments,
-                 "--out", str(path), "--json"])  # fmt: skip
+    code = main(
+        [
+            "train",
+            "linear-gaussian",
+            "--method",
+            "pce",
+            "--policy",
+            "static",
+            *SETTINGS,
+            *arguments,
+            "--out",
+            str(path),
+            "--json",
+        ]
+    )
     out = capsys.readouterr()
     assert code == 0, out.err
     record, config = json.loads(out.out), load(path).config
@@ -215,22 +273,36 @@ def test_halvings_are_refused_where_nothing_can_be_halved(tmp_path, capsys, meth
     assert not (tmp_path / "run").exists()
 
 
-# --- the whole of it --------------------------------------------------------------------------------------------------------
+# --- the whole of it -----------------------------------------------------------------------------
 
-MORE = ["--policies", "5", "--set", "policy_training.halvings=3", "--set", "evaluation.references=false"]
+MORE = [
+    "--policies",
+    "5",
+    "--set",
+    "policy_training.halvings=3",
+    "--set",
+    "evaluation.references=false",
+]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["score", "jointscore", "mlmc"])
 def test_a_run_killed_on_the_way_ends_as_the_one_never_stopped(command, tmp_path, method):
-    arguments = [*MORE, "--method", method, *(["--set", "policy_training.levels=3"] if method == "mlmc" else [])]
+    arguments = [
+        *MORE,
+        "--method",
+        method,
+        *(["--set", "policy_training.levels=3"] if method == "mlmc" else []),
+    ]
     whole, path = tmp_path / "whole", tmp_path / "killed"
     finish(command(train(*arguments, "--out", whole)))
     process = command(train(*arguments, "--out", path))
     for kill in range(3):
         folder = path / "checkpoints" / "policy-0-0"
         wanted = (4, 14, 30)[kill]
-        while process.poll() is None and not any(int(p.name[5:]) >= wanted for p in folder.glob("step-*")):
+        while process.poll() is None and not any(
+            int(p.name[5:]) >= wanted for p in folder.glob("step-*")
+        ):
             time.sleep(0.01)
         assert process.poll() is None, "the run ended before it could be killed"
         process.kill()
@@ -240,5 +312,8 @@ def test_a_run_killed_on_the_way_ends_as_the_one_never_stopped(command, tmp_path
     for name in ("policy-0.safetensors", "policy-0-0.json", "choice-0.json"):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
     ours, theirs = load(path).record, load(whole).record
-    assert (ours["nle_stages"], ours["restarts_stopped"]) == (theirs["nle_stages"], theirs["restarts_stopped"])
+    assert (ours["nle_stages"], ours["restarts_stopped"]) == (
+        theirs["nle_stages"],
+        theirs["restarts_stopped"],
+    )
     assert sum(theirs["restarts_stopped"]["policy-0-0"].values()) == 4

@@ -12,9 +12,17 @@ from scorebed.errors import ScorebedError
 from scorebed.runs.strict_json import dumps, loads
 
 WORDS = st.text('aé"\\\n\x00\ud800😀', max_size=4)
-SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | WORDS
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | WORDS
+)
 VALUES = st.recursive(
-    SCALARS, lambda below: st.lists(below, max_size=3) | st.dictionaries(WORDS, below, max_size=3), max_leaves=6
+    SCALARS,
+    lambda below: st.lists(below, max_size=3) | st.dictionaries(WORDS, below, max_size=3),
+    max_leaves=6,
 )
 
 
@@ -26,7 +34,12 @@ def test_plain_values_come_back(value):
 
 
 def test_numbers_that_are_not_finite_become_null_and_scalars_become_numbers():
-    value = {"a": math.nan, "b": [math.inf, -math.inf, np.float32("nan")], "c": np.int64(3), "d": jnp.float32(0.5)}
+    value = {
+        "a": math.nan,
+        "b": [math.inf, -math.inf, np.float32("nan")],
+        "c": np.int64(3),
+        "d": jnp.float32(0.5),
+    }
     assert loads(dumps(value)) == {"a": None, "b": [None, None, None], "c": 3, "d": 0.5}
     assert dumps({"b": 1, "a": np.bool_(True)}) == '{"b": 1, "a": true}'  # in the order given
 
@@ -38,7 +51,18 @@ def test_what_is_not_json_is_refused(value):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "NaN", "[Infinity]", "1e999", '{"a": 1, "a": 2}', "{'a': 1}", "[" * 100_000, b"\xff\xff", "1" * 5000]
+    "text",
+    [
+        "",
+        "NaN",
+        "[Infinity]",
+        "1e999",
+        '{"a": 1, "a": 2}',
+        "{'a': 1}",
+        "[" * 100_000,
+        b"\xff\xff",
+        "1" * 5000,
+    ],
 )
 def test_texts_that_are_not_strict_json_are_refused(text):
     with pytest.raises(ValueError, match=r"."):

@@ -1,4 +1,6 @@
-"""A whole run on a closed-form task: it finishes, goes on after kill −9 where it was, and lends its score to other runs."""
+"""A whole run on a closed-form task: it finishes, goes on after kill −9 where it was, and lends its
+score to other runs.
+"""
 
 import json
 import random
@@ -11,22 +13,25 @@ import numpyro.distributions as dist
 import pytest
 from tiny_runs import finish, same_parameters, train
 
-from scorebed.bench.presets import PRESETS, preset_values
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
+from scorebed.presets.values import PRESETS, preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import block_size
-from scorebed.runs.leaves import read_metadata
 from scorebed.runs.load import load
+from scorebed.runs.serialisation import read_metadata
+from scorebed.runs.stage import block_size
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.priors import Floored
 
 
 def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished):
     run = load(finished)
-    named = "run task method preset policies seed lower lower_se upper upper_se outer inner ceiling saturated nle"
+    named = (
+        "run task method preset policies seed lower lower_se upper upper_se outer inner "
+        "ceiling saturated nle"
+    )
     assert set(named.split()) | {"nle_evaluation", "seconds", "references"} <= set(run.record)
     T, points = run.task.horizon, 4
     score, policies = 60 * 16 * (1 + points) * T + 1024 * T, 2 * 40 * 16 * (1 + points) * T
@@ -44,7 +49,9 @@ def test_a_finished_run_answers_at_once_and_changes_nothing(finished, capsys):
     assert {p.name: p.read_bytes() for p in finished.glob("*.safetensors")} == before
 
 
-@pytest.mark.parametrize(("steps", "every"), [(300, 25), (150, 25), (1000, 83), (5, 3), (2500, 208), (10_000, 1000)])
+@pytest.mark.parametrize(
+    ("steps", "every"), [(300, 25), (150, 25), (1000, 83), (5, 3), (2500, 208), (10_000, 1000)]
+)
 def test_blocks_end_where_the_bound_is_to_be_estimated(steps, every):
     size = block_size(steps, every)
     assert every % size == 0
@@ -55,15 +62,21 @@ def test_the_kept_policy_is_the_best_of_the_estimates_while_training(finished):
     choice = json.loads((finished / "choice-0.json").read_text())
     assert choice["lower"][choice["best"]] == max(choice["lower"])
     lines = [json.loads(line) for line in (finished / "metrics.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in lines if "lower" in line and line["stage"] == "policy-0-0"] == [20, 40]
+    assert [
+        line["step"] for line in lines if "lower" in line and line["stage"] == "policy-0-0"
+    ] == [20, 40]
 
 
-def test_a_run_killed_in_every_stage_and_resumed_ends_as_the_one_never_stopped(finished, command, tmp_path):
+def test_a_run_killed_in_every_stage_and_resumed_ends_as_the_one_never_stopped(
+    finished, command, tmp_path
+):
     """Scores and policies of the two runs agree to the last bit."""
     path, dice = tmp_path / "killed", random.Random(0)
     for stage in ("score-0", "policy-0-0", "static"):
         started = (path / "config.toml").exists()
-        process = command(["resume", str(path)] if started else train("--policies", "2", "--out", path))
+        process = command(
+            ["resume", str(path)] if started else train("--policies", "2", "--out", path)
+        )
         while process.poll() is None and not any((path / "checkpoints" / stage).glob("step-*")):
             time.sleep(0.01)
         time.sleep(dice.uniform(0, 0.1))
@@ -78,12 +91,16 @@ def test_another_policy_trains_on_the_saved_score(finished, command, tmp_path):
     path = tmp_path / "second"
     options = ["--policy", "static", "--set", "evaluation.references=false"]
     finish(command(train("--score", finished, *options, "--out", path)))
-    assert (path / "score-0.safetensors").read_bytes() == (finished / "score-0.safetensors").read_bytes()
+    assert (path / "score-0.safetensors").read_bytes() == (
+        finished / "score-0.safetensors"
+    ).read_bytes()
     assert "score-0" not in load(path).record["nle_stages"]
 
 
 @pytest.mark.slow
-def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_each_policy(finished, command, tmp_path):
+def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_each_policy(
+    finished, command, tmp_path
+):
     path = tmp_path / "joint"
     joint = [
         "--method",
@@ -102,16 +119,21 @@ def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_eac
     assert run.record["nle_stages"] == {"weights": 1024 * T, "policy-0-0": policies}
     assert run.record["method"] == "jointscore"
     assert "specialised" in read_metadata(path / "joint-score-0.safetensors")
-    assert (path / "score-0.safetensors").read_bytes() == (finished / "score-0.safetensors").read_bytes()
+    assert (path / "score-0.safetensors").read_bytes() == (
+        finished / "score-0.safetensors"
+    ).read_bytes()
     shifts = jax.tree.map(
-        lambda a, b: float(jnp.abs(a - b).max()), *[eqx.filter(r.score, eqx.is_inexact_array) for r in (run, before)]
+        lambda a, b: float(jnp.abs(a - b).max()),
+        *[eqx.filter(r.score, eqx.is_inexact_array) for r in (run, before)],
     )
     assert max(jax.tree.leaves(shifts)) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["pce", "nmc"])
-def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(finished, command, tmp_path, method):
+def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(
+    finished, command, tmp_path, method
+):
     path = tmp_path / method
     finish(command(train("--method", method, "--match", finished, "--out", path)))
     record, config = json.loads((path / "record.json").read_text()), RunFolder.open(path).config()
@@ -122,8 +144,12 @@ def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(finis
     assert not list(path.glob("score*"))
 
 
-def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(finished, tmp_path, capsys):
-    assert main(["train", "pendulum", "--score", str(finished), "--out", str(tmp_path / "new")]) == 2
+def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(
+    finished, tmp_path, capsys
+):
+    assert (
+        main(["train", "pendulum", "--score", str(finished), "--out", str(tmp_path / "new")]) == 2
+    )
     error = capsys.readouterr().err
     assert len(error.splitlines()) == 1
     assert "another task, prior or horizon" in error
@@ -176,14 +202,26 @@ def test_an_unknown_preset_is_refused():
 def test_a_fingerprint_sees_the_horizon_the_sizes_and_the_prior():
     tasks = [
         TASKS["pendulum"](),
-        eqx.tree_at(lambda t: t.prior.marginals[0].distribution, TASKS["pendulum"](), dist.LogNormal(0.0, 0.2)),
-        eqx.tree_at(lambda t: t.prior.marginals[0].distribution, TASKS["pendulum"](), dist.LogNormal(0.2, 0.1)),
-        TASKS["gravimetry"](),
         eqx.tree_at(
-            lambda t: t.prior.marginals[1].distribution, TASKS["gravimetry"](), Floored(dist.LogNormal(2.3, 0.5), 4.0)
+            lambda t: t.prior.marginals[0].distribution,
+            TASKS["pendulum"](),
+            dist.LogNormal(0.0, 0.2),
         ),
         eqx.tree_at(
-            lambda t: t.prior.marginals[1].distribution, TASKS["gravimetry"](), Floored(dist.LogNormal(2.3, 0.5), 5.0)
+            lambda t: t.prior.marginals[0].distribution,
+            TASKS["pendulum"](),
+            dist.LogNormal(0.2, 0.1),
+        ),
+        TASKS["gravimetry"](),
+        eqx.tree_at(
+            lambda t: t.prior.marginals[1].distribution,
+            TASKS["gravimetry"](),
+            Floored(dist.LogNormal(2.3, 0.5), 4.0),
+        ),
+        eqx.tree_at(
+            lambda t: t.prior.marginals[1].distribution,
+            TASKS["gravimetry"](),
+            Floored(dist.LogNormal(2.3, 0.5), 5.0),
         ),
         TASKS["pendulum"](horizon=49),
         TASKS["cart-pole"](),
@@ -193,9 +231,13 @@ def test_a_fingerprint_sees_the_horizon_the_sizes_and_the_prior():
 
 
 def test_a_fingerprint_is_the_same_in_every_process(start_python):
-    # numpyro gives the fields of a distribution in the order of a set, which differs from process to process.
+    # numpyro gives the fields of a distribution in the order of a set, which differs from process
+    # to process.
     show = "from scorebed.runs.artifacts import fingerprint; from scorebed.tasks import TASKS; "
     show += "print(*[fingerprint(make()) for make in TASKS.values()])"
     expected = [fingerprint(make()) for make in TASKS.values()]
     for seed in ("1", "2"):
-        assert start_python(show, environment={"PYTHONHASHSEED": seed}).stdout.read().split() == expected
+        assert (
+            start_python(show, environment={"PYTHONHASHSEED": seed}).stdout.read().split()
+            == expected
+        )

@@ -18,18 +18,25 @@ def space(dim: int) -> Real:
     return Real(tuple(Quantity(f"x{i + 1}") for i in range(dim)))
 
 
-def path(rng: np.random.Generator, shape: tuple[int, int], sigma: float, delta: float) -> np.ndarray:
+def path(
+    rng: np.random.Generator, shape: tuple[int, int], sigma: float, delta: float
+) -> np.ndarray:
     """A draw with known scale and 1 − ρ, step by step."""
     us = np.zeros(shape)
     us[0] = rng.normal(size=shape[1])
     for t in range(1, shape[0]):
-        us[t] = us[t - 1] - delta * us[t - 1] + math.sqrt(delta * (2 - delta)) * rng.normal(size=shape[1])
+        us[t] = (
+            us[t - 1]
+            - delta * us[t - 1]
+            + math.sqrt(delta * (2 - delta)) * rng.normal(size=shape[1])
+        )
     return sigma * us
 
 
 def reference(us: np.ndarray) -> float:
-    """log q by the product of conditional normals and Simpson's rule on a fine grid in (log σ, log δ), cut off where the paper's
-    prior on δ = 1 − ρ has 3e-8 of its mass left. Double precision."""
+    """log q by the product of conditional normals and Simpson's rule on a fine grid in (log σ, log
+    δ), cut off where the paper's prior on δ = 1 − ρ has 3e-8 of its mass left. Double precision.
+    """
     T, d = us.shape
     log_delta, log_sigma = (
         np.linspace(math.log(1e-8), math.log(0.3), 1501),
@@ -58,7 +65,11 @@ CASES = {
         "a new policy's designs": (0.02, 0.1),
         "very smooth": (1.0, 1e-5),
     },
-    (30, 3): {"typical": (3.1, 0.2), "smooth": (1.0, 1e-3), "the resolution of single precision": (2.0, 1e-7)},
+    (30, 3): {
+        "typical": (3.1, 0.2),
+        "smooth": (1.0, 1e-3),
+        "the resolution of single precision": (2.0, 1e-7),
+    },
     (100, 3): {"long": (2.0, 0.15)},
     (2, 1): {"two steps": (1.0, 0.1)},
     (1, 2): {"one step": (1.0, 0.1)},
@@ -68,7 +79,9 @@ CASES = {
 @pytest.mark.parametrize("shape", CASES)
 @pytest.mark.parametrize(("x64", "tolerance"), [(False, 3e-4), (True, 1e-5)])
 def test_density_against_a_fine_grid(shape: tuple[int, int], x64: bool, tolerance: float):
-    us = np.stack([path(np.random.default_rng(7), shape, *case) for case in CASES[shape].values()]).astype(np.float32)
+    us = np.stack(
+        [path(np.random.default_rng(7), shape, *case) for case in CASES[shape].values()]
+    ).astype(np.float32)
     truth = [reference(u.astype(np.float64)) for u in us]
     with jax.enable_x64(x64):
         log_prob = jax.jit(jax.vmap(AR1(shape[0], space(shape[1])).log_prob))
@@ -78,19 +91,29 @@ def test_density_against_a_fine_grid(shape: tuple[int, int], x64: bool, toleranc
 
 
 def test_density_of_a_narrow_range_is_the_multivariate_normal():
-    """With σ and ρ all but fixed, scipy's density of N(0, σ² K_ρ) is a reference that shares no formula with ours."""
+    """With σ and ρ all but fixed, scipy's density of N(0, σ² K_ρ) is a reference that shares no
+    formula with ours.
+    """
     T, sigma, rho, width = 6, 1.4, 0.8, 1e-4
     us = path(np.random.default_rng(2), (T, 2), 1.0, 0.3)
     covariance = sigma**2 * rho ** np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
     truth = stats.multivariate_normal.logpdf(us.T, cov=covariance).sum()
     with jax.enable_x64(True):
-        sampler = AR1(T, space(2), low=sigma - width, high=sigma + width, rho_low=rho - width, rho_high=rho + width)
+        sampler = AR1(
+            T,
+            space(2),
+            low=sigma - width,
+            high=sigma + width,
+            rho_low=rho - width,
+            rho_high=rho + width,
+        )
         np.testing.assert_allclose(jax.jit(sampler.log_prob)(jnp.asarray(us)), truth, atol=1e-5)
 
 
 def test_covariance_is_that_of_the_random_scale_and_correlation():
-    """E u_s u_t = E σ² E ρ^{|s−t|}, none between coordinates. ρ drawn from U(0.65, 1) would miss lag 4 by 7%, a process that
-    does not start in its stationary law the variance."""
+    """E u_s u_t = E σ² E ρ^{|s−t|}, none between coordinates. ρ drawn from U(0.65, 1) would miss
+    lag 4 by 7%, a process that does not start in its stationary law the variance.
+    """
     N, T = 200_000, 5
     sampler = AR1(T, space(2))
     us = np.asarray(jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(3), N)))
@@ -106,25 +129,32 @@ def test_covariance_is_that_of_the_random_scale_and_correlation():
 
 
 def test_steps_stay_of_the_right_size_as_the_correlation_goes_to_one():
-    """With 1 − ρ within 0.1% of δ the steps have variance 2σ²δ. Single precision knows ρ² only to 6e-8: formed from it, 1 − ρ²
-    would be wrong by up to 30% at δ = 1e-7."""
+    """With 1 − ρ within 0.1% of δ the steps have variance 2σ²δ. Single precision knows ρ² only to
+    6e-8: formed from it, 1 − ρ² would be wrong by up to 30% at δ = 1e-7.
+    """
     delta = 1e-7
-    sampler = AR1(3, space(2), low=1.0, high=1.001, rho_low=1 - 1.001 * delta, rho_high=1 - 0.999 * delta)
+    sampler = AR1(
+        3, space(2), low=1.0, high=1.001, rho_low=1 - 1.001 * delta, rho_high=1 - 0.999 * delta
+    )
     us = jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(4), 1200))
     ratios = (np.diff(np.asarray(us, np.float64), axis=1) ** 2).ravel() / (2 * 1.001 * delta)
     assert abs(ratios.mean() - 1) <= 4.892 * ratios.std() / math.sqrt(ratios.size) <= 0.15
 
 
 def test_score_is_accurate_in_single_precision_and_finite_for_equal_designs():
-    """From rough to nearly constant designs, and where all are equal and the true density diverges."""
-    us = np.stack([path(np.random.default_rng(1), (30, 2), 1.0, delta) for delta in (0.3, 1e-2, 1e-4)]).astype(
-        np.float32
-    )
+    """From rough to nearly constant designs, and where all are equal and the true density
+    diverges.
+    """
+    us = np.stack(
+        [path(np.random.default_rng(1), (30, 2), 1.0, delta) for delta in (0.3, 1e-2, 1e-4)]
+    ).astype(np.float32)
     us = np.concatenate([us, np.ones((1, 30, 2), np.float32), np.zeros((1, 30, 2), np.float32)])
     sampler = AR1(30, space(2))
     single = np.asarray(jax.jit(jax.vmap(jax.grad(sampler.log_prob)))(jnp.asarray(us)))
     with jax.enable_x64(True):
-        double = np.asarray(jax.jit(jax.vmap(jax.grad(sampler.log_prob)))(jnp.asarray(us, jnp.float64)))
+        double = np.asarray(
+            jax.jit(jax.vmap(jax.grad(sampler.log_prob)))(jnp.asarray(us, jnp.float64))
+        )
     assert np.isfinite(single).all()
     errors, sizes = np.abs(single - double).max((1, 2)), np.abs(double).max((1, 2))
     assert (errors <= 1e-4 * sizes + 1e-6).all()

@@ -27,13 +27,19 @@ def test_uniform_density_is_one_over_the_volume_and_flat():
 
 def test_uniform_draws_are_uniform():
     """A Kolmogorov–Smirnov distance of 1.5% would be seen."""
-    xis = np.asarray(jax.jit(jax.vmap(lambda key: UniformBox(2, SQUARE).sample(key=key)))(jr.split(jr.key(1), 20_000)))
+    xis = np.asarray(
+        jax.jit(jax.vmap(lambda key: UniformBox(2, SQUARE).sample(key=key)))(
+            jr.split(jr.key(1), 20_000)
+        )
+    )
     for i, (low, width) in enumerate(((-1.0, 2.0), (2.0, 3.0))):
         assert stats.kstest(xis[:, 1, i], "uniform", args=(low, width)).pvalue > 1e-6
 
 
 def switching_reference(us: np.ndarray, low: float, high: float, level: float) -> float:
-    """q(u) by summing over all sign sequences of every coordinate, and adaptive quadrature over the shared rate."""
+    """q(u) by summing over all sign sequences of every coordinate, and adaptive quadrature over the
+    shared rate.
+    """
     T = us.shape[0]
 
     def given_rate(rate: float) -> float:
@@ -54,7 +60,9 @@ def switching_reference(us: np.ndarray, low: float, high: float, level: float) -
 
 @pytest.mark.parametrize(("low", "high", "level"), [(0.02, 0.1, 3.0), (0.05, 2.5, 1.0)])
 def test_switching_density_against_all_sign_sequences(low: float, high: float, level: float):
-    """With λ independent between coordinates the second case would be off by far more than the tolerance."""
+    """With λ independent between coordinates the second case would be off by far more than the
+    tolerance.
+    """
     sampler = Switching(4, SQUARE, rate_low=low, rate_high=high, level=level)
     us = np.random.default_rng(2).normal(size=(2, 4, 2))
     us[0] += level * np.array([[1, -1], [1, 1], [-1, 1], [-1, 1]])
@@ -66,11 +74,18 @@ def test_switching_density_against_all_sign_sequences(low: float, high: float, l
 
 
 def test_switching_density_and_score_over_fifty_steps():
-    """Single against double precision and the score against finite differences: on a typical sequence, on one that switches at
-    every step, where λ is pressed to its limit, in the middle of the box, and far outside of what is drawn."""
+    """Single against double precision and the score against finite differences: on a typical
+    sequence, on one that switches at every step, where λ is pressed to its limit, in the middle of
+    the box, and far outside of what is drawn.
+    """
     alternating = np.tile(np.array([[3.0, -3.0], [-3.0, 3.0]]), (25, 1))
     us = np.stack(
-        [3.0 + np.random.default_rng(3).normal(size=(50, 2)), alternating, np.zeros((50, 2)), 4 * alternating]
+        [
+            3.0 + np.random.default_rng(3).normal(size=(50, 2)),
+            alternating,
+            np.zeros((50, 2)),
+            4 * alternating,
+        ]
     )
     us[0, 20] = us[1, 20] = 0.0  # where the likelier sign changes
     us = us.astype(np.float32)
@@ -99,7 +114,9 @@ def switching() -> np.ndarray:
 
 
 def mean_persistence(power: int) -> float:
-    """E[c^power] with c = 1 − 2 P(flip) = 2e^{−λ} − 1, the correlation of the signs of two steps in a row."""
+    """E[c^power] with c = 1 − 2 P(flip) = 2e^{−λ} − 1, the correlation of the signs of two steps in
+    a row.
+    """
     rates = np.linspace(LOW, HIGH, 2001)
     return integrate.simpson((2 * np.exp(-rates) - 1) ** power, x=rates) / (HIGH - LOW)
 
@@ -109,8 +126,10 @@ def assert_mean(values: np.ndarray, truth: float, *, within: float) -> None:
 
 
 def test_switching_moments(switching: np.ndarray):
-    """E u_t = 0, E u_t² = 1 + u_B², E u_s u_t = u_B² E[c^{|s−t|}]. A start that is not fair moves the first; a flip probability
-    of 1 − e^{−λ/2} in place of 1 − e^{−λ} would add 3.6 to the last, for two steps in a row."""
+    """E u_t = 0, E u_t² = 1 + u_B², E u_s u_t = u_B² E[c^{|s−t|}]. A start that is not fair moves
+    the first; a flip probability of 1 − e^{−λ/2} in place of 1 − e^{−λ} would add 3.6 to the last,
+    for two steps in a row.
+    """
     for t in range(3):
         assert_mean(switching[:, t, 0], 0.0, within=0.1)
         truth = 10.0 if t == 0 else 9 * mean_persistence(t)
@@ -118,13 +137,16 @@ def test_switching_moments(switching: np.ndarray):
 
 
 def test_coordinates_switch_independently_at_one_shared_rate(switching: np.ndarray):
-    """The product of all u of two steps and coordinates is u_B⁴ E[c²] on average, 0.40 u_B⁴; independent rates give
-    u_B⁴ E[c]², 0.14 u_B⁴, common signs 1.2 u_B⁴."""
+    """The product of all u of two steps and coordinates is u_B⁴ E[c²] on average, 0.40 u_B⁴;
+    independent rates give u_B⁴ E[c]², 0.14 u_B⁴, common signs 1.2 u_B⁴.
+    """
     assert_mean(switching[:, :2].prod((1, 2)), 81 * mean_persistence(2), within=3.0)
     assert_mean(switching[:, 0].prod(1), 0.0, within=0.3)
 
 
-@pytest.mark.parametrize("options", [{"rate_low": 0.0}, {"rate_low": 0.2}, {"level": 0.0}, {"level": math.inf}])
+@pytest.mark.parametrize(
+    "options", [{"rate_low": 0.0}, {"rate_low": 0.2}, {"level": 0.0}, {"level": math.inf}]
+)
 def test_bad_settings_are_refused(options: dict[str, float]):
     with pytest.raises(InvalidValueError, match="Fix: leave"):
         Switching(3, SQUARE, **options)

@@ -20,17 +20,30 @@ PLANE = Real((Quantity("x"), Quantity("y")))
 def test_isotropic_density_is_normal():
     sampler = IsotropicGaussian(5, LINE, scale=0.5)
     xis = 20 * np.random.default_rng(0).normal(size=(5, 1)).astype(np.float32)
-    np.testing.assert_allclose(sampler.log_prob(jnp.asarray(xis)), stats.norm.logpdf(xis, scale=20.0).sum(), rtol=1e-5)
+    np.testing.assert_allclose(
+        sampler.log_prob(jnp.asarray(xis)), stats.norm.logpdf(xis, scale=20.0).sum(), rtol=1e-5
+    )
 
 
 def test_random_scale_second_and_fourth_moment():
-    """E u² = E σ² and E u² u'² = E σ⁴: independent scales per step, or a scale that is fixed, would miss the second by 28%."""
+    """E u² = E σ² and E u² u'² = E σ⁴: independent scales per step, or a scale that is fixed, would
+    miss the second by 28%.
+    """
     low, high = 0.3, 1.2
     sampler = RandomScaleGaussian(2, LINE, low=low, high=high)
-    us = np.asarray(jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(1), 40_000)))[:, :, 0] / 40
+    us = (
+        np.asarray(
+            jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(1), 40_000))
+        )[:, :, 0]
+        / 40
+    )
     for values, power in ((us[:, 0] ** 2, 2), (us[:, 0] ** 2 * us[:, 1] ** 2, 4)):
         truth = (high ** (power + 1) - low ** (power + 1)) / ((power + 1) * (high - low))
-        assert abs(values.mean() - truth) <= 4.892 * values.std() / math.sqrt(len(values)) <= 0.12 * truth
+        assert (
+            abs(values.mean() - truth)
+            <= 4.892 * values.std() / math.sqrt(len(values))
+            <= 0.12 * truth
+        )
 
 
 def random_scale_reference(us: np.ndarray, low: float, high: float) -> float:
@@ -38,15 +51,24 @@ def random_scale_reference(us: np.ndarray, low: float, high: float) -> float:
     n, s = us.size, (us**2).sum()
     peak = min(max(math.sqrt(s / n), low), high)
     sigma = np.linspace(
-        max(low, peak * (1 - 12 / math.sqrt(2 * n))), min(high, peak * (1 + 12 / math.sqrt(2 * n))), 10_001
+        max(low, peak * (1 - 12 / math.sqrt(2 * n))),
+        min(high, peak * (1 + 12 / math.sqrt(2 * n))),
+        10_001,
     )
-    log_q = -n * np.log(sigma) - 0.5 * s / sigma**2 - 0.5 * n * math.log(2 * math.pi) - math.log(high - low)
+    log_q = (
+        -n * np.log(sigma)
+        - 0.5 * s / sigma**2
+        - 0.5 * n * math.log(2 * math.pi)
+        - math.log(high - low)
+    )
     return log_q.max() + math.log(integrate.simpson(np.exp(log_q - log_q.max()), x=sigma))
 
 
 @pytest.mark.parametrize("horizon", [1, 30, 200])
 def test_random_scale_density_against_a_fine_grid(horizon: int):
-    """Also for designs much smaller than any the sampler draws, as a new policy makes them, and for much larger ones."""
+    """Also for designs much smaller than any the sampler draws, as a new policy makes them, and for
+    much larger ones.
+    """
     sampler = RandomScaleGaussian(horizon, PLANE)
     z = np.random.default_rng(0).normal(size=(horizon, 2))
     us = np.stack([size * z for size in (1e-3, 0.05, 0.5, 1.0, 3.0, 20.0)]).astype(np.float32)

@@ -35,19 +35,27 @@ SAMPLER = LowRank(30, Real(tuple(Quantity(f"x{i + 1}") for i in range(20))))
 
 @pytest.fixture(scope="module")
 def draws() -> np.ndarray:
-    return np.asarray(jax.jit(jax.vmap(lambda key: SAMPLER.sample(key=key)))(jr.split(jr.key(0), 1400)))
+    return np.asarray(
+        jax.jit(jax.vmap(lambda key: SAMPLER.sample(key=key)))(jr.split(jr.key(0), 1400))
+    )
 
 
 def test_compiled_and_batched_equal_uncompiled(draws: np.ndarray):
     assert draws.dtype == np.float32
-    np.testing.assert_allclose(draws[0], SAMPLER.sample(key=jr.split(jr.key(0), 1400)[0]), atol=1e-5)
+    np.testing.assert_allclose(
+        draws[0], SAMPLER.sample(key=jr.split(jr.key(0), 1400)[0]), atol=1e-5
+    )
 
 
 def test_mean_square_is_that_of_the_scale(draws: np.ndarray):
-    """Averaged over a trajectory E u² = E s²; bases that are not normalised would make it grow with the rank, up to 8 times."""
+    """Averaged over a trajectory E u² = E s²; bases that are not normalised would make it grow with
+    the rank, up to 8 times.
+    """
     squares = (draws**2).mean((1, 2))
     truth = (2.0**3 - 0.5**3) / (3 * 1.5)
-    assert abs(squares.mean() - truth) <= 4.892 * squares.std() / math.sqrt(len(draws)) <= 0.15 * truth
+    assert (
+        abs(squares.mean() - truth) <= 4.892 * squares.std() / math.sqrt(len(draws)) <= 0.15 * truth
+    )
 
 
 def test_ranks_are_uniform(draws: np.ndarray):
@@ -60,11 +68,17 @@ def test_ranks_are_uniform(draws: np.ndarray):
 
 
 def test_draws_are_smooth_and_of_different_kinds(draws: np.ndarray):
-    """Steps are shorter than the designs (√2 times as long for independent ones); a sine starts and ends near zero, a spiral
-    only starts there, a Fourier series does neither. Each is a third of the draws."""
+    """Steps are shorter than the designs (√2 times as long for independent ones); a sine starts and
+    ends near zero, a spiral only starts there, a Fourier series does neither. Each is a third of
+    the draws.
+    """
     sizes = np.sqrt((draws**2).mean((1, 2)))
     assert (np.sqrt((np.diff(draws, axis=1) ** 2).mean((1, 2))) / sizes).max() < 0.9
     first, last = (np.sqrt((draws[:, t] ** 2).mean(1)) / sizes for t in (0, -1))
     starts_small, ends_small = first < 0.5, last < 0.5
-    for kind in (starts_small & ends_small, starts_small & ~ends_small, ~starts_small & ~ends_small):
+    for kind in (
+        starts_small & ends_small,
+        starts_small & ~ends_small,
+        ~starts_small & ~ends_small,
+    ):
         assert abs(kind.mean() - 1 / 3) <= 4.892 * math.sqrt(2 / 9 / len(draws))

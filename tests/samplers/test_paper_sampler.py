@@ -4,7 +4,15 @@ import jax
 import jax.random as jr
 import pytest
 
-from scorebed.samplers import AR1, DesignSampler, Mixture, RandomScaleGaussian, Switching, UniformBox, paper_sampler
+from scorebed.samplers import (
+    AR1,
+    DesignSampler,
+    Mixture,
+    RandomScaleGaussian,
+    Switching,
+    UniformBox,
+    paper_sampler,
+)
 from scorebed.tasks import TASKS, make_task
 
 

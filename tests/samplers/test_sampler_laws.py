@@ -23,7 +23,9 @@ Z = 4.892  # two-sided false-alarm rate 1e-6
 def space_for(name: str) -> Space:
     """A space whose map from u is not the identity, so that a forgotten Jacobian shows."""
     quantities = (Quantity("x"), Quantity("y"))
-    return Box(quantities, (-1.0, 2.0), (2.0, 2.5)) if name in BOUNDED else Real(quantities, scale=1.7)
+    return (
+        Box(quantities, (-1.0, 2.0), (2.0, 2.5)) if name in BOUNDED else Real(quantities, scale=1.7)
+    )
 
 
 def build(name: str, horizon: int = T) -> DesignSampler:
@@ -31,7 +33,9 @@ def build(name: str, horizon: int = T) -> DesignSampler:
 
 
 def assert_mean(values: np.ndarray, truth: float, *, error: float) -> None:
-    """The mean is the truth, and an `error` this large would have been seen with probability 0.999."""
+    """The mean is the truth, and an `error` this large would have been seen with probability
+    0.999.
+    """
     mean, sem = values.mean(), values.std() / math.sqrt(len(values))
     assert abs(mean - truth) <= Z * sem, f"mean {mean}, truth {truth}, standard error {sem}"
     assert 8 * sem <= error, f"too few draws: standard error {sem}"
@@ -39,8 +43,9 @@ def assert_mean(values: np.ndarray, truth: float, *, error: float) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Draws:
-    """Draws in double precision, with the density and score of both ξ and u; finite differences of both densities at the
-    first draw; and the density of the probes."""
+    """Draws in double precision, with the density and score of both ξ and u; finite differences of
+    both densities at the first draw; and the density of the probes.
+    """
 
     name: str
     xis: np.ndarray
@@ -58,7 +63,12 @@ class Draws:
 
 # Two sequences that leave the box and two that touch its edge.
 PROBES = np.array(
-    [[[2.01, 2.2], [0.0, 2.3]], [[0.0, 2.2], [0.0, 1.99]], [[2.0, 2.2], [0.0, 2.0]], [[-1.0, 2.5], [1.0, 2.2]]]
+    [
+        [[2.01, 2.2], [0.0, 2.3]],
+        [[0.0, 2.2], [0.0, 1.99]],
+        [[2.0, 2.2], [0.0, 2.0]],
+        [[-1.0, 2.5], [1.0, 2.2]],
+    ]
 )
 
 
@@ -77,7 +87,9 @@ def draws(request: pytest.FixtureRequest) -> Draws:
         @jax.jit
         @jax.vmap
         def densities(us: jax.Array, xis: jax.Array) -> tuple[tuple[jax.Array, jax.Array], ...]:
-            return jax.value_and_grad(sampler.log_prob_unconstrained)(us), jax.value_and_grad(sampler.log_prob)(xis)
+            return jax.value_and_grad(sampler.log_prob_unconstrained)(us), jax.value_and_grad(
+                sampler.log_prob
+            )(xis)
 
         xis, us, log_jacobian = sample(jr.split(jr.key(0), N))
         (log_q_u, score_u), (log_q_xi, score_xi) = densities(us, xis)
@@ -85,15 +97,19 @@ def draws(request: pytest.FixtureRequest) -> Draws:
         h, n = 1e-6, T * D
         shifts = h * np.concatenate([np.eye(n), -np.eye(n)]).reshape(-1, T, D)
         (shifted_u, _), (shifted_xi, at_probes) = densities(
-            us.at[: 2 * n].set(us[0] + shifts), xis.at[: 2 * n].set(xis[0] + shifts).at[2 * n : 2 * n + 4].set(PROBES)
+            us.at[: 2 * n].set(us[0] + shifts),
+            xis.at[: 2 * n].set(xis[0] + shifts).at[2 * n : 2 * n + 4].set(PROBES),
         )
-        differences = [(s[:n] - s[n : 2 * n]).reshape(T, D) / (2 * h) for s in (shifted_u, shifted_xi)]
+        differences = [
+            (s[:n] - s[n : 2 * n]).reshape(T, D) / (2 * h) for s in (shifted_u, shifted_xi)
+        ]
         probes = shifted_xi[2 * n : 2 * n + 4], at_probes[2 * n : 2 * n + 4]
     arrays = (xis, us, log_jacobian, log_q_u, score_u, log_q_xi, score_xi, *differences, *probes)
     return Draws(request.param, *(np.asarray(a) for a in arrays))
 
 
-# A normal density narrower than the sampler's in every direction: ± mean, standard deviation, correlation of the two steps.
+# A normal density narrower than the sampler's in every direction: ± mean, standard deviation,
+# correlation of the two steps.
 NARROW = {
     "gaussian": (0.0, 0.85, 0.0),
     "random-scale": (0.0, 0.9, 0.0),
@@ -105,8 +121,9 @@ NARROW = {
 
 
 def test_importance_identity(draws: Draws):
-    """E_q[f(u) / q(u)] = 1 for a normalised f. A density that is off by 15% where f has its mass is caught, and a sampler that
-    goes there 15% too rarely."""
+    """E_q[f(u) / q(u)] = 1 for a normalised f. A density that is off by 15% where f has its mass is
+    caught, and a sampler that goes there 15% too rarely.
+    """
     mean, scale, rho = NARROW[draws.name]
 
     def log_normal(z: np.ndarray) -> np.ndarray:
@@ -125,17 +142,23 @@ def test_score_averages_zero(draws: Draws):
 
 
 def test_sampler_and_density_agree_in_scale(draws: Draws):
-    """By parts E_q[u_i ∂_i log q] = −1 for every coordinate: it fails if the sampler's variance is not the density's."""
+    """By parts E_q[u_i ∂_i log q] = −1 for every coordinate: it fails if the sampler's variance is
+    not the density's.
+    """
     assert_mean((draws.us * draws.score_u).mean((1, 2)), -1.0, error=0.15)
 
 
 def test_sampler_and_density_agree_in_correlation(draws: Draws):
-    """By parts E_q[u_1 ∂_2 log q] = 0 for the two steps of a coordinate: it fails if their correlations differ."""
+    """By parts E_q[u_1 ∂_2 log q] = 0 for the two steps of a coordinate: it fails if their
+    correlations differ.
+    """
     assert_mean((draws.us[:, 0] * draws.score_u[:, 1]).mean(1), 0.0, error=0.3)
 
 
 def test_densities_of_designs_and_of_u_differ_by_the_jacobian(draws: Draws):
-    np.testing.assert_allclose(draws.log_q_xi, draws.log_q_u - draws.log_jacobian, rtol=1e-8, atol=1e-8)
+    np.testing.assert_allclose(
+        draws.log_q_xi, draws.log_q_u - draws.log_jacobian, rtol=1e-8, atol=1e-8
+    )
 
 
 def test_scores_are_finite_differences_of_the_density(draws: Draws):

@@ -28,14 +28,26 @@ def test_share_of_a_component_is_its_weight_for_whole_trajectories():
 
 
 def test_density_is_the_weighted_sum():
-    """Near each component, and so far out that only the widest has a density above the smallest number."""
+    """Near each component, and so far out that only the widest has a density above the smallest
+    number.
+    """
     parts, weights = (IsotropicGaussian(4, LINE), NARROW, WIDE), (0.5, 0.2, 0.3)
     sampler = Mixture(parts, weights)
-    xis = jnp.asarray([[[0.5], [-0.3], [1.0], [0.0]], [[1e-3], [0.0], [2e-3], [0.0]], [[80.0], [70.0], [90.0], [80.0]]])
-    both = jax.jit(jax.vmap(lambda xi: (sampler.log_prob(xi), jnp.stack([c.log_prob(xi) for c in parts]))))
+    xis = jnp.asarray(
+        [
+            [[0.5], [-0.3], [1.0], [0.0]],
+            [[1e-3], [0.0], [2e-3], [0.0]],
+            [[80.0], [70.0], [90.0], [80.0]],
+        ]
+    )
+    both = jax.jit(
+        jax.vmap(lambda xi: (sampler.log_prob(xi), jnp.stack([c.log_prob(xi) for c in parts])))
+    )
     mixed, single = both(xis)
     np.testing.assert_allclose(
-        mixed, np.logaddexp.reduce(np.log(weights) + np.asarray(single, np.float64), axis=1), rtol=1e-6
+        mixed,
+        np.logaddexp.reduce(np.log(weights) + np.asarray(single, np.float64), axis=1),
+        rtol=1e-6,
     )
 
 

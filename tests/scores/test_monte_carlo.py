@@ -13,12 +13,14 @@ from scorebed.errors import InvalidValueError
 from scorebed.inference.importance import prior_draws
 from scorebed.rollout import log_likelihoods
 from scorebed.scores.monte_carlo import ImportanceScore, SMCScore
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 
 Z_ALARM = 4.892  # a false alarm in a million
 REPEATS = 256
-QUICK = {"xla_backend_optimization_level": 0}  # everything here runs once: optimising it costs more than it saves
+QUICK = {
+    "xla_backend_optimization_level": 0
+}  # everything here runs once: optimising it costs more than it saves
 YS = jnp.asarray([[0.8], [-0.4], [1.9]])
 XIS = jnp.asarray([[0.5], [-1.2], [1.5]])
 
@@ -44,8 +46,8 @@ def exact_score(task):
 
 
 def test_importance_score_is_the_gradient_of_the_log_mean():
-    # Chunks of 7 do not divide 500, and the largest weight comes late: a chunk that is counted twice, or scaled to the wrong
-    # maximum, shows here.
+    # Chunks of 7 do not divide 500, and the largest weight comes late: a chunk that is counted
+    # twice, or scaled to the wrong maximum, shows here.
     task = LinearMarkov()
 
     def log_mean(ys, xis):
@@ -63,16 +65,17 @@ def test_chunk_size_changes_nothing():
 
 
 def test_squared_error_shrinks_like_one_over_the_draws():
-    # Eight times the draws, an eighth of the squared error; 256 repeats of 6 coordinates know the ratio to about 15%. A bias that
-    # stays, such as the conditional score of one draw mixed in, bends it towards 1.
+    # Eight times the draws, an eighth of the squared error; 256 repeats of 6 coordinates know the
+    # ratio to about 15%. A bias that stays, such as the conditional score of one draw mixed in,
+    # bends it towards 1.
     truth = exact_score(LinearMarkov())
     errors = [np.mean((importance_scores(inner) - truth) ** 2) for inner in (500, 4000)]
     assert 5 < errors[0] / errors[1] < 12.5
 
 
 def test_two_keys_make_independent_halves():
-    # The product of two independent errors averages to nothing, the square of one to its variance: what a split-half
-    # estimate of a bias rests on. Halves that shared draws would give the square.
+    # The product of two independent errors averages to nothing, the square of one to its variance:
+    # what a split-half estimate of a bias rests on. Halves that shared draws would give the square.
     error = importance_scores(500) - exact_score(LinearMarkov())
     products = (error[0::2] * error[1::2]).sum(1)
     squares = (error**2).sum(1)
@@ -81,8 +84,9 @@ def test_two_keys_make_independent_halves():
 
 
 def test_smc_score_is_the_exact_score():
-    # The standard error is about 0.01, the adaptation biases by 1/N; the conditional score at the posterior mean, in place of the
-    # posterior mean of the conditional score, misses the variance term: 0.1 and more in the designs' part.
+    # The standard error is about 0.01, the adaptation biases by 1/N; the conditional score at the
+    # posterior mean, in place of the posterior mean of the conditional score, misses the variance
+    # term: 0.1 and more in the designs' part.
     task = LinearGaussian()
     samples = scores(functools.partial(SMCScore, particles=256, moves=6, levels=8), task, 64)
     error = np.abs(samples.mean(0) - exact_score(task))

@@ -1,4 +1,6 @@
-"""The paper's score network, direct and conservative: its symmetries, its window, its size, and that it learns a known score."""
+"""The paper's score network, direct and conservative: its symmetries, its window, its size, and
+that it learns a known score.
+"""
 
 import functools
 import itertools
@@ -24,19 +26,25 @@ from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import Encoding, TransformerScore
 from scorebed.tasks import TASKS
 from scorebed.tasks.base import Markov
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
-from scorebed.tasks.location import LocationFinding
-from scorebed.tasks.pendulum import Pendulum
+from scorebed.tasks.library.location import LocationFinding
+from scorebed.tasks.library.pendulum import Pendulum
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 
 T = 4
 
 
-TASK_KINDS = {"iid": LocationFinding(horizon=T), "markov": Pendulum(horizon=T), "history": Accumulation()}
+TASK_KINDS = {
+    "iid": LocationFinding(horizon=T),
+    "markov": Pendulum(horizon=T),
+    "history": Accumulation(),
+}
 FORMS = [("iid", False), ("iid", True), ("markov", False), ("markov", True), ("history", False)]
 BATCH = (
     2 * T * 3 + 2
-)  # a point, another order of its steps, and 2 · D perturbations: every law below runs one compiled function
+    # a point, another order of its steps, and 2 · D perturbations: every law below runs one compiled
+    # function
+)
 
 
 def shapes(make, task):
@@ -47,18 +55,30 @@ def shapes(make, task):
 
 @functools.cache
 def tiny(kind, *, conservative):
-    """A tiny network with numbers from numpy: compiling initialisers would take most of the time of these tests."""
+    """A tiny network with numbers from numpy: compiling initialisers would take most of the time of
+    these tests.
+    """
     rng, task = np.random.default_rng(0), TASK_KINDS[kind]
 
     def make(standardise, key):
         network = TransformerScore(
-            task, standardise, width=8, blocks=1, heads=2, features=6, sigma=0.3, hidden=(7,), key=key
+            task,
+            standardise,
+            width=8,
+            blocks=1,
+            heads=2,
+            features=6,
+            sigma=0.3,
+            hidden=(7,),
+            key=key,
         )
         return ConservativeScore(network, key=key) if conservative else network
 
     arrays, other = eqx.partition(shapes(make, task), lambda a: isinstance(a, jax.ShapeDtypeStruct))
     score = eqx.combine(jax.tree.map(lambda a: 0.5 * rng.normal(size=a.shape), arrays), other)
-    return eqx.tree_at(standardiser_of, score, jax.tree.map(lambda a: 0.5 + np.abs(a), standardiser_of(score)))
+    return eqx.tree_at(
+        standardiser_of, score, jax.tree.map(lambda a: 0.5 + np.abs(a), standardiser_of(score))
+    )
 
 
 def network_of(score):
@@ -75,7 +95,9 @@ def point(kind):
     return np.random.default_rng(1).normal(size=(T, task.outcome_dim + task.designs.dim))
 
 
-QUICK = {"xla_backend_optimization_level": 0}  # half of the compilation time, which is nearly all that these tests take
+QUICK = {
+    "xla_backend_optimization_level": 0
+}  # half of the compilation time, which is nearly all that these tests take
 
 
 @eqx.filter_jit(compiler_options=QUICK)
@@ -91,16 +113,22 @@ def evaluate(score, vs):
     padded = np.zeros((BATCH, *vs.shape[1:]))
     padded[: len(vs)] = vs
     values, potentials = _evaluate(score, padded)
-    return np.asarray(values)[: len(vs)], None if potentials is None else np.asarray(potentials)[: len(vs)]
+    return np.asarray(values)[: len(vs)], None if potentials is None else np.asarray(potentials)[
+        : len(vs)
+    ]
 
 
 def jacobians(score, v):
-    """Central differences of s, [D D] with the output first, and of Φ, [D]. In double precision, right to about 1e-8."""
+    """Central differences of s, [D D] with the output first, and of Φ, [D]. In double precision,
+    right to about 1e-8.
+    """
     h = 1e-5
     steps = h * np.eye(v.size).reshape(v.size, *v.shape)
     values, potentials = evaluate(score, np.concatenate([v + steps, v - steps]))
     up, down = values.reshape(2, v.size, v.size)
-    gradient = None if potentials is None else (potentials[: v.size] - potentials[v.size :]) / (2 * h)
+    gradient = (
+        None if potentials is None else (potentials[: v.size] - potentials[v.size :]) / (2 * h)
+    )
     return (up - down).T / (2 * h), gradient
 
 
@@ -114,7 +142,9 @@ def reach(jacobian):
 @pytest.mark.parametrize(("kind", "conservative"), FORMS)
 def test_scores_follow_a_permutation_of_steps_only_where_steps_are_exchangeable(kind, conservative):
     v, order = point(kind), np.array([3, 0, 1, 2])
-    (straight, permuted), _ = evaluate(tiny(kind, conservative=conservative), np.stack([v, v[order]]))
+    (straight, permuted), _ = evaluate(
+        tiny(kind, conservative=conservative), np.stack([v, v[order]])
+    )
     error = np.abs(permuted - straight[order]).max()
     assert error < 1e-12 if kind == "iid" else error > 1e-3
 
@@ -128,11 +158,13 @@ def test_the_global_token_sums_up_the_experiment_in_any_order_and_reaches_the_he
         ys, xis = vs[..., :1], vs[..., 1:]
         encodings = jax.vmap(score.backbone)(ys, xis)
         steps = encodings.steps[0]
-        return encodings.summary, jax.vmap(lambda s: score.head_xi(Encoding(s, steps), ys[0], xis[0]))(
-            encodings.summary
-        )
+        return encodings.summary, jax.vmap(
+            lambda s: score.head_xi(Encoding(s, steps), ys[0], xis[0])
+        )(encodings.summary)
 
-    (one, permuted, other), (out_one, _, out_other) = encode(score, np.stack([v, v[[3, 0, 1, 2]], 2 * v]))
+    (one, permuted, other), (out_one, _, out_other) = encode(
+        score, np.stack([v, v[[3, 0, 1, 2]], 2 * v])
+    )
     np.testing.assert_allclose(permuted, one, rtol=1e-10)
     assert np.abs(other - one).max() > 1e-3
     assert np.abs(out_other - out_one).max() > 1e-4
@@ -141,11 +173,13 @@ def test_the_global_token_sums_up_the_experiment_in_any_order_and_reaches_the_he
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("kind", TASK_KINDS)
 def test_without_attention_a_head_sees_its_own_step_and_in_markov_tasks_both_neighbours(kind):
-    # The global token is then a constant, and all that reaches a head is its window: one that wraps around at the ends, or has
-    # one side only, would show.
+    # The global token is then a constant, and all that reaches a head is its window: one that wraps
+    # around at the ends, or has one side only, would show.
     score = tiny(kind, conservative=False)
     output = score.backbone.blocks[0].attention.to_output.weight
-    blind = eqx.tree_at(lambda s: s.backbone.blocks[0].attention.to_output.weight, score, np.zeros_like(output))
+    blind = eqx.tree_at(
+        lambda s: s.backbone.blocks[0].attention.to_output.weight, score, np.zeros_like(output)
+    )
     distance = np.abs(np.subtract.outer(np.arange(T), np.arange(T)))
     seen = reach(jacobians(blind, point(kind))[0])
     assert seen[distance <= (kind == "markov")].min() > 1e-4
@@ -172,7 +206,9 @@ def test_a_score_changes_with_the_units_of_its_inputs_as_a_gradient_does(kind, c
     old = standardiser_of(score)
     fields = (old.mean_y, old.scale_y, old.scale_step, old.mean_xi, old.scale_xi)
     changed = tuple(c * x for c, x in zip((a, a, a, b, b), fields, strict=True))
-    new = eqx.tree_at(lambda s: (s.mean_y, s.scale_y, s.scale_step, s.mean_xi, s.scale_xi), old, changed)
+    new = eqx.tree_at(
+        lambda s: (s.mean_y, s.scale_y, s.scale_step, s.mean_xi, s.scale_xi), old, changed
+    )
     units = np.concatenate([np.full_like(old.mean_y, a), np.full_like(old.mean_xi, b)])
     (value,), _ = evaluate(score, v[None])
     (other,), _ = evaluate(eqx.tree_at(standardiser_of, score, new), (units * v)[None])
@@ -206,10 +242,14 @@ def test_score_matching_moves_every_parameter_of_a_potential_but_the_fixed_ones(
 
     @eqx.filter_jit(compiler_options=QUICK)
     def gradient(score, ys, xis, targets):
-        return jax.grad(lambda s: sum(((a - b) ** 2).sum() for a, b in zip(s(ys, xis), targets, strict=True)))(score)
+        return jax.grad(
+            lambda s: sum(((a - b) ** 2).sum() for a, b in zip(s(ys, xis), targets, strict=True))
+        )(score)
 
     changes = gradient(score, v[:, :2], v[:, 2:], (v[::-1, :2], v[::-1, 2:]))
-    constants = {f".network.head_{part}.mlp.layers[1].bias" for part in ("y", "xi")}  # of Φ: no gradient sees them
+    constants = {
+        f".network.head_{part}.mlp.layers[1].bias" for part in ("y", "xi")
+    }  # of Φ: no gradient sees them
     assert still(changes) == fixed(score) | constants
 
 
@@ -253,7 +293,9 @@ def trained(score):
 @pytest.mark.parametrize("name", PAPER_COUNTS)
 def test_at_the_papers_sizes_it_has_about_three_million_parameters(name):
     task = TASKS[name]()
-    score = shapes(lambda st, key: ConservativeScore(TransformerScore(task, st, key=key), key=key), task)
+    score = shapes(
+        lambda st, key: ConservativeScore(TransformerScore(task, st, key=key), key=key), task
+    )
     coordinates = task.outcome_dim + task.designs.dim
     assert trained(score) == PAPER_COUNTS[name] == count_by_hand(task) + coordinates
     assert abs(trained(score) / 3e6 - 1) < 0.1
@@ -290,15 +332,20 @@ def test_positions_are_the_published_waves():
 
 def test_a_wrong_size_is_refused_at_construction():
     one, two = jnp.ones(1), jnp.ones(2)
-    with pytest.raises(InvalidValueError, match="the standardiser of a score, got 2 outcome and 1 design"):
+    with pytest.raises(
+        InvalidValueError, match="the standardiser of a score, got 2 outcome and 1 design"
+    ):
         TransformerScore.small(LinearMarkov(), Standardiser(two, two, two, one, one), key=jr.key(0))
     with pytest.raises(InvalidValueError, match="the blocks of a transformer, got -1"):
-        TransformerScore(LinearMarkov(), Standardiser(one, one, one, one, one), blocks=-1, key=jr.key(0))
+        TransformerScore(
+            LinearMarkov(), Standardiser(one, one, one, one, one), blocks=-1, key=jr.key(0)
+        )
 
 
 @pytest.mark.slow
 def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regression():
-    # The marginal couples the steps: without attention the same training ends at relative errors of 0.19 and 0.33.
+    # The marginal couples the steps: without attention the same training ends at relative errors of
+    # 0.19 and 0.33.
     task, batch, steps, rng = LinearGaussian(horizon=2), 256, 600, np.random.default_rng(0)
     sigma, scale_y, scale_xi = 0.1, math.sqrt(1 + task.bound**2 / 3), task.bound / math.sqrt(3)
     sizes = {"width": 16, "blocks": 1, "heads": 2, "features": 16, "hidden": (32,)}
@@ -307,12 +354,18 @@ def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regr
         """What the constructor would draw, or nearly: random initialisers take long to compile."""
         name = jax.tree_util.keystr(path)
         if name.endswith((".frequencies", ".gain")):
-            return jnp.asarray(sigma * rng.normal(size=a.shape) if a.ndim == 2 else np.ones(a.shape), a.dtype)
+            return jnp.asarray(
+                sigma * rng.normal(size=a.shape) if a.ndim == 2 else np.ones(a.shape), a.dtype
+            )
         return jnp.asarray(rng.uniform(-1, 1, size=a.shape) / math.sqrt(a.shape[0]), a.dtype)
 
-    score = shapes(lambda standardise, key: TransformerScore(task, standardise, **sizes, key=key), task)
+    score = shapes(
+        lambda standardise, key: TransformerScore(task, standardise, **sizes, key=key), task
+    )
     standardise = Standardiser(*(jnp.full(1, x) for x in (0.0, scale_y, scale_y, 0.0, scale_xi)))
-    score = eqx.tree_at(standardiser_of, jax.tree_util.tree_map_with_path(initial, score), standardise)
+    score = eqx.tree_at(
+        standardiser_of, jax.tree_util.tree_map_with_path(initial, score), standardise
+    )
     # One vector of parameters is quicker to compile than many.
     start, unravel = jax.flatten_util.ravel_pytree(score)
     optimiser = optax.adam(optax.cosine_decay_schedule(5e-3, steps))
@@ -321,18 +374,24 @@ def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regr
         theta, noise = rng.normal(size=(*shape, 1, 1)), rng.normal(size=(*shape, 2, 1))
         xis = rng.uniform(-task.bound, task.bound, size=(*shape, 2, 1))
         conditional = ScoreValue(-noise, theta * noise)
-        return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), (theta * xis + noise, xis, conditional))
+        return jax.tree.map(
+            lambda x: jnp.asarray(x, jnp.float32), (theta * xis + noise, xis, conditional)
+        )
 
     def relative_errors(vector, ys, xis, targets):
         values = jax.vmap(unravel(vector))(ys, xis)
-        return jnp.stack([((v - t) ** 2).sum() / (t**2).sum() for v, t in zip(values, targets, strict=True)])
+        return jnp.stack(
+            [((v - t) ** 2).sum() / (t**2).sum() for v, t in zip(values, targets, strict=True)]
+        )
 
     @jax.jit
     def train(start, data):
         def step(carry, data):
             vector, state = carry
             grad = jax.grad(lambda v: relative_errors(v, *data).sum())(vector)
-            with jax.numpy_dtype_promotion("standard"):  # Adam raises a Python number to an integer array
+            with jax.numpy_dtype_promotion(
+                "standard"
+            ):  # Adam raises a Python number to an integer array
                 update, state = optimiser.update(grad, state)
             return (optax.apply_updates(vector, update), state), None
 

@@ -12,7 +12,9 @@ from scorebed.session.store import Store
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
-    """A run of the linear-Gaussian task (three steps, one covariate within ±2) with an adaptive policy."""
+    """A run of the linear-Gaussian task (three steps, one covariate within ±2) with an adaptive
+    policy.
+    """
     return make_run(tmp_path_factory.mktemp("live") / "run")
 
 

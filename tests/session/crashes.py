@@ -10,7 +10,9 @@ class Crash(BaseException):
 
 
 def crash_at(monkeypatch, where: str, number: int = 1) -> None:
-    """The n-th event from now crashes `before` it is written, `inside` (before its commit) or `after` (before anybody knows)."""
+    """The n-th event from now crashes `before` it is written, `inside` (before its commit) or
+    `after` (before anybody knows).
+    """
     append, writing, count = Store.append, Store.writing, 0
 
     def crashing(self, *arguments, **options):

@@ -1,4 +1,6 @@
-"""Runs for live experiments that nobody had to train: a fresh policy saved as if it were trained, and a record."""
+"""Runs for live experiments that nobody had to train: a fresh policy saved as if it were trained,
+and a record.
+"""
 
 import dataclasses
 from pathlib import Path
@@ -6,34 +8,44 @@ from pathlib import Path
 import equinox as eqx
 import jax.random as jr
 
-from scorebed.bench.presets import preset_values
-from scorebed.once import once
+from scorebed._jit import jit_once
 from scorebed.policies import make_policy
+from scorebed.presets.values import preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.leaves import save_leaves
-from scorebed.runs.own import is_own, read_task
+from scorebed.runs.serialisation import save_leaves
+from scorebed.runs.user_task import is_user_task, read_task
 from scorebed.tasks import make_task
 
 
 def make_run(
-    path: Path, task_name: str = "linear-gaussian", policy: str = "dad", seed: int = 0, trained_by: str = "pce"
+    path: Path,
+    task_name: str = "linear-gaussian",
+    policy: str = "dad",
+    seed: int = 0,
+    trained_by: str = "pce",
 ) -> Path:
-    """A finished run in a new folder, of a built-in task or FILE.py:NAME. Policy `random` needs no file."""
-    own = read_task(task_name) if is_own(task_name) else None
+    """A finished run in a new folder, of a built-in task or FILE.py:NAME. Policy `random` needs no
+    file.
+    """
+    own = read_task(task_name) if is_user_task(task_name) else None
     task = make_task(task_name) if own is None else own.task
     method = "random" if policy == "random" else trained_by
     values = preset_values("quick", task_name, task, method=method)
-    config = dataclasses.replace(make_config(values), policy=policy, task_source="" if own is None else own.digest)
+    config = dataclasses.replace(
+        make_config(values), policy=policy, task_source="" if own is None else own.digest
+    )
     with RunFolder.create(path, config) as folder:
         if policy != "random":
             # Larger outputs than a fresh policy has, so that designs differ plainly with the data.
-            made = once(lambda key: make_policy(policy, task, key=key))(jr.key(seed))
+            made = jit_once(lambda key: make_policy(policy, task, key=key))(jr.key(seed))
             arrays = eqx.filter(made, eqx.is_array)
             if policy == "dad":
                 arrays = eqx.tree_at(
-                    lambda p: getattr(p, "inside", p).emitter.weight, arrays, replace_fn=lambda w: 20 * w
+                    lambda p: getattr(p, "inside", p).emitter.weight,
+                    arrays,
+                    replace_fn=lambda w: 20 * w,
                 )
             save_leaves(path / "policy-0.safetensors", arrays, {"task": fingerprint(task)})
         record = {"task": task_name, "method": method, "policy": policy, "lower": 1.1, "upper": 1.3}

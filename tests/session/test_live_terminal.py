@@ -1,4 +1,6 @@
-"""`scorebed live`: an experiment by typed lines, through a pipe and on a terminal, gives what Python gives."""
+"""`scorebed live`: an experiment by typed lines, through a pipe and on a terminal, gives what
+Python gives.
+"""
 
 import io
 import json
@@ -24,13 +26,17 @@ from scorebed.tasks.spaces import Quantity
 
 @pytest.fixture
 def live(folder, tmp_path, monkeypatch, capsys):
-    """live(lines, options…) → (exit code, stdout, stderr) of one sitting, by default on one experiment."""
+    """live(lines, options…) → (exit code, stdout, stderr) of one sitting, by default on one
+    experiment.
+    """
 
     def sit(lines, *options):
         typed = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(typed, encoding="utf-8"))
         usual = () if "--experiment" in options else ("--experiment", "bench", "--seed", "3")
-        code = command(["live", str(folder), "--db", str(tmp_path / "live.sqlite"), *usual, *options])
+        code = command(
+            ["live", str(folder), "--db", str(tmp_path / "live.sqlite"), *usual, *options]
+        )
         return code, *capsys.readouterr()
 
     return sit
@@ -39,11 +45,15 @@ def live(folder, tmp_path, monkeypatch, capsys):
 @pytest.fixture
 def stored(folder, tmp_path):
     """The experiment of `live`, opened in Python."""
-    with Session.open(load(folder), db=tmp_path / "live.sqlite", experiment="bench", seed=3) as session:
+    with Session.open(
+        load(folder), db=tmp_path / "live.sqlite", experiment="bench", seed=3
+    ) as session:
         yield session
 
 
-def test_the_terminal_and_python_propose_the_same_designs_for_the_same_data(live, stored, folder, tmp_path):
+def test_the_terminal_and_python_propose_the_same_designs_for_the_same_data(
+    live, stored, folder, tmp_path
+):
     lines = ["0.5", "u", "0.7", "-1 @ 1.25", "c 1 0.4", "n sensor cleaned", "h", "1.1", "f"]
     code, out, err = live(lines)
     assert (code, err) == (0, "")
@@ -62,11 +72,17 @@ def test_the_terminal_and_python_propose_the_same_designs_for_the_same_data(live
         python.note("sensor cleaned")
         python.observe(1.1)
         python.finish()
-        both = [[(e.kind, e.step, e.data) for e in session.history()] for session in (stored, python)]
+        both = [
+            [(e.kind, e.step, e.data) for e in session.history()] for session in (stored, python)
+        ]
         assert both[0] == both[1]
         assert stored.state.records[-1].proposal.design == python.state.records[-1].proposal.design
         assert f"    covariate  {python.state.records[-1].proposal.design[0]:.6g}\n" in out
-    assert out.index("step 1 of 3") < out.index("stored: step 1, response 0.5") < out.index("undone: step 1")
+    assert (
+        out.index("step 1 of 3")
+        < out.index("stored: step 1, response 0.5")
+        < out.index("undone: step 1")
+    )
     assert "stored: step 2, response -1 at covariate 1.25" in out
     assert "corrected: step 1, response 0.4" in out
     assert "1.10 to 1.30 expected by the end" in out
@@ -89,10 +105,38 @@ def test_a_sitting_that_ends_is_resumed_where_it_was(live, stored, folder, tmp_p
 
 
 BAD = [
-    "", "1e999", "1,5", "nan", "1 2", "x", "-", "1 @ 9", "c", "c 1 2", "c x 1", "n", "u", "U", "0.5 @",
-    "l", "l 0", "l 0:9", "l 1:0", "l 0:1,5", "t", "t x", "t 0", "t 2.5", "t 99999", "r x", "r 0", "r -1", "r 1e9",
-    "w x", "w 1 @ 9",
-]  # fmt: skip
+    "",
+    "1e999",
+    "1,5",
+    "nan",
+    "1 2",
+    "x",
+    "-",
+    "1 @ 9",
+    "c",
+    "c 1 2",
+    "c x 1",
+    "n",
+    "u",
+    "U",
+    "0.5 @",
+    "l",
+    "l 0",
+    "l 0:9",
+    "l 1:0",
+    "l 0:1,5",
+    "t",
+    "t x",
+    "t 0",
+    "t 2.5",
+    "t 99999",
+    "r x",
+    "r 0",
+    "r -1",
+    "r 1e9",
+    "w x",
+    "w 1 @ 9",
+]
 
 
 def test_every_bad_line_is_answered_by_one_line_and_stores_nothing(live, stored):
@@ -139,17 +183,52 @@ def test_a_design_that_cannot_be_had_is_told_and_the_sitting_goes_on(live, store
 
 
 def test_what_if_limits_and_lengths_are_lines_too(live, stored):
-    _, out, _ = live(["w 0.3", "w", "l -0.1:0.1", "w 0.3 @ 1.5", "0.5", "t 2", "0.7", "u", "u", "l off", "u", "q"])
+    _, out, _ = live(
+        [
+            "w 0.3",
+            "w",
+            "l -0.1:0.1",
+            "w 0.3 @ 1.5",
+            "0.5",
+            "t 2",
+            "0.7",
+            "u",
+            "u",
+            "l off",
+            "u",
+            "q",
+        ]
+    )
     lines = out.splitlines()
     assert [event.kind for event in stored.history()] == [
-        "proposed", "limited", "proposed", "observed", "proposed", "planned", "observed", "undone", "undone", "limited",
-        "proposed", "undone", "proposed",
-    ]  # fmt: skip
+        "proposed",
+        "limited",
+        "proposed",
+        "observed",
+        "proposed",
+        "planned",
+        "observed",
+        "undone",
+        "undone",
+        "limited",
+        "proposed",
+        "undone",
+        "proposed",
+    ]
     design = stored.history()[0].data["design"][0]
-    assert f"The policy wanted covariate {design:.6g}; limited to {0.1 if design > 0 else -0.1}." in out
+    assert (
+        f"The policy wanted covariate {design:.6g}; limited to {0.1 if design > 0 else -0.1}."
+        in out
+    )
     assert "after response 0.3: covariate" in out
     (row,) = (i for i, line in enumerate(lines) if "if response" in line)
-    assert [line.split()[0] for line in lines[row + 1 : row + 6]] == ["5%", "25%", "50%", "75%", "95%"]
+    assert [line.split()[0] for line in lines[row + 1 : row + 6]] == [
+        "5%",
+        "25%",
+        "50%",
+        "75%",
+        "95%",
+    ]
     assert "Designs are limited to covariate -0.1 to 0.1." in out
     assert "This experiment ends after 2 steps, and the policy does not know it" in out
     assert "do not say what to expect by the end: designs are limited, they are for 3 steps." in out
@@ -172,8 +251,8 @@ def test_refining_from_the_terminal(live, monkeypatch):
     _, out, _ = live(["r", "r 5", "q"])
     assert asked == [30.0, 5.0]
     assert (
-        "stored: Refined (40 policy steps by PCE in 5 s): the remaining steps promise more information: 0.300 nats"
-        in out
+        "stored: Refined (40 policy steps by PCE in 5 s): the remaining steps promise more "
+        "information: 0.300 nats" in out
     )
     assert "\nLeft as it was (40 policy steps" in out
 
@@ -251,12 +330,16 @@ def converse(master, lines, seen):
 def test_on_a_terminal_it_is_the_same(folder, tmp_path, monkeypatch, stored):
     master, slave = pty.openpty()
     seen = []
-    thread = threading.Thread(target=converse, args=(master, ["0.5", "s", "1,5", "1e4", "y", "f"], seen))
+    thread = threading.Thread(
+        target=converse, args=(master, ["0.5", "s", "1,5", "1e4", "y", "f"], seen)
+    )
     thread.start()
     with open(slave, closefd=False) as source, open(os.dup(slave), "w") as screen:
         monkeypatch.setattr(sys, "stdin", source)
         monkeypatch.setattr(sys, "stdout", screen)
-        code = command(["live", str(folder), "--db", str(tmp_path / "live.sqlite"), "--experiment", "bench"])
+        code = command(
+            ["live", str(folder), "--db", str(tmp_path / "live.sqlite"), "--experiment", "bench"]
+        )
         monkeypatch.undo()
     os.close(slave)
     thread.join(timeout=20)
@@ -280,13 +363,24 @@ def test_on_a_terminal_it_is_the_same(folder, tmp_path, monkeypatch, stored):
 
 @pytest.mark.slow
 def test_kill_9_and_ctrl_c_on_a_terminal_of_its_own(folder, tmp_path, stored):
-    """A process in a pseudo-terminal is killed after its first answer; another goes on, and is interrupted."""
+    """A process in a pseudo-terminal is killed after its first answer; another goes on, and is
+    interrupted.
+    """
     code = [sys.executable, "-c", "from scorebed.cli import main; main()"]
-    arguments = ["live", str(folder), "--db", str(tmp_path / "live.sqlite"), "--experiment", "bench"]
+    arguments = [
+        "live",
+        str(folder),
+        "--db",
+        str(tmp_path / "live.sqlite"),
+        "--experiment",
+        "bench",
+    ]
 
     def sit(lines, ends_with, signal_):
         master, slave = pty.openpty()
-        process = subprocess.Popen([*code, *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True)
+        process = subprocess.Popen(
+            [*code, *arguments], stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        )
         os.close(slave)
         seen, waiting = "", list(lines)
         while not (seen.endswith("> ") and ends_with in seen and not waiting):

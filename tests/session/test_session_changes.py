@@ -1,4 +1,6 @@
-"""Changed circumstances: limits and lengths of one experiment, what they mean in words, and that they can be undone."""
+"""Changed circumstances: limits and lengths of one experiment, what they mean in words, and that
+they can be undone.
+"""
 
 import json
 import math
@@ -25,8 +27,8 @@ from scorebed.session.posterior import Beliefs
 from scorebed.session.state import Change, Limits, Proposal, Record
 from scorebed.session.table import extended, lacks_designs
 from scorebed.tasks import make_task
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 
 TIGHT = Limits((-0.1,), (0.1,))
 
@@ -89,13 +91,22 @@ def test_limits_are_undone_in_the_order_of_all_that_happened(session):
     assert change.kind == "limited"
     assert session.propose().design == first.design
     session.limit(-0.1, 0.1)
-    with pytest.raises(ConflictError, match="an undo of step 1, got changed circumstances as the last"):
+    with pytest.raises(
+        ConflictError, match="an undo of step 1, got changed circumstances as the last"
+    ):
         session.undo(step=1)
 
 
 BAD_LIMITS = [
-    (-3.0, 1.0), (1.0, 0.5), (0.0, math.nan), (0.0, "1"), ([0.0, 1.0], None), (math.inf, None), (True, 1.0), (0.0, [None, 1.0]),
-]  # fmt: skip
+    (-3.0, 1.0),
+    (1.0, 0.5),
+    (0.0, math.nan),
+    (0.0, "1"),
+    ([0.0, 1.0], None),
+    (math.inf, None),
+    (True, 1.0),
+    (0.0, [None, 1.0]),
+]
 
 
 @pytest.mark.parametrize(("low", "high"), BAD_LIMITS, ids=str)
@@ -134,7 +145,9 @@ def test_a_shorter_experiment_ends_earlier_and_a_longer_one_later(session):
         session.propose()
         session.observe(y)
     assert len(session.state.records) == 5
-    with pytest.raises(ConflictError, match="the number of steps, got 4, expected at least the 5 that are taken"):
+    with pytest.raises(
+        ConflictError, match="the number of steps, got 4, expected at least the 5 that are taken"
+    ):
         session.plan(4)
     assert session.undo().step == 5
     assert session.undo().step == 4
@@ -177,7 +190,9 @@ def test_a_static_policy_has_no_design_past_its_last(static_run, store):
     for _ in range(3):
         session.propose()
         session.observe(0.5)
-    with pytest.raises(ScorebedError, match=r"step 4, got a policy whose 3 designs .*Fix: refine now"):
+    with pytest.raises(
+        ScorebedError, match=r"step 4, got a policy whose 3 designs .*Fix: refine now"
+    ):
         session.propose()
     with pytest.raises(ScorebedError, match="refine first"):
         session.forecast()
@@ -195,11 +210,15 @@ def test_every_policy_has_a_sentence_for_another_length():
         "random": ("the first are used", "drawn anew"),
     }
     for name, (shorter, longer) in words.items():
-        policy = eqx.filter_eval_shape(lambda key, name=name: make_policy(name, task, key=key), jr.key(0))
+        policy = eqx.filter_eval_shape(
+            lambda key, name=name: make_policy(name, task, key=key), jr.key(0)
+        )
         assert shorter in horizon_sentence(policy, 2, 3)
         assert longer in horizon_sentence(policy, 5, 3)
     myopic = eqx.filter_eval_shape(lambda key: Myopic(task, particles=2, key=key), jr.key(0))
-    modes = eqx.filter_eval_shape(lambda key: make_policy("modes", LinearMarkov(), key=key), jr.key(0))
+    modes = eqx.filter_eval_shape(
+        lambda key: make_policy("modes", LinearMarkov(), key=key), jr.key(0)
+    )
     assert "one step ahead" in horizon_sentence(myopic, 2, 3)
     assert "may put off" in horizon_sentence(modes, 2, 3)
     for bounded in (myopic, modes):
@@ -218,7 +237,8 @@ def test_histories_are_padded_to_multiples_of_the_trained_length():
 
 @pytest.mark.slow
 def test_the_posterior_of_a_longer_experiment_is_exact():
-    # The program is compiled for three rows: what stands in the fourth and fifth must not be lost, nor padding be counted.
+    # The program is compiled for three rows: what stands in the fourth and fifth must not be lost,
+    # nor padding be counted.
     xis, ys = (1.2, -0.7, 2.0, 1.5, -2.0), (0.5, -1.0, 2.4, 1.0, -1.5)
     known = [
         Record(i + 1, Proposal(0, i + 1, (x,), ""), (x,), (y,), "", 0)
@@ -243,7 +263,9 @@ def test_the_bounds_of_the_run_are_shown_only_where_they_apply(session):
     assert session.circumstances() == ()
     session.limit(-0.1, 0.1)
     assert session.expected is None
-    assert session.circumstances()[-1].endswith("do not say what to expect by the end: designs are limited.")
+    assert session.circumstances()[-1].endswith(
+        "do not say what to expect by the end: designs are limited."
+    )
     session.plan(5)
     assert "they are for 3 steps" in session.circumstances()[-1]
     assert any("trained for 3" in sentence for sentence in session.circumstances())
@@ -276,13 +298,19 @@ def test_an_experiment_may_begin_with_limits_and_another_length(run, store):
         with pytest.raises(InvalidValueError):
             Session.create(run, db=store, experiment="b", **bad)
     assert store.find("b") is None
-    assert Session.create(run, db=store, experiment="c", steps=3, limits=(-2.0, 2.0)).history() == []
+    assert (
+        Session.create(run, db=store, experiment="c", steps=3, limits=(-2.0, 2.0)).history() == []
+    )
 
 
 def test_nothing_changes_after_the_end(session):
     session.propose()
     session.finish()
-    for refused in (lambda: session.limit(0.0, 1.0), lambda: session.plan(5), lambda: session.refine(1)):
+    for refused in (
+        lambda: session.limit(0.0, 1.0),
+        lambda: session.plan(5),
+        lambda: session.refine(1),
+    ):
         with pytest.raises(ConflictError, match="finished"):
             refused()
     assert [event.kind for event in session.history()] == ["proposed", "finished"]
@@ -292,14 +320,18 @@ def test_nothing_changes_after_the_end(session):
 
 
 def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
-    """An undo leads back to the state before, and designs follow from data and circumstances alone."""
+    """An undo leads back to the state before, and designs follow from data and circumstances
+    alone.
+    """
     dice = random.Random(1)
     for _ in range(6):
         session = Session.create(run, db=store, seed=3)
         stack = []
         for _ in range(12):
             state = session.state
-            verb = dice.choice(["observe", "observe", "limit", "plan", "undo", "undo", "reopen", "note"])
+            verb = dice.choice(
+                ["observe", "observe", "limit", "plan", "undo", "undo", "reopen", "note"]
+            )
             taken = (state.records, state.limits, state.horizon)
             before = [(r.used, r.y) for r in state.records], state.limits, state.horizon
             if verb == "observe" and not state.complete:
@@ -318,7 +350,11 @@ def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
             elif verb == "undo" and stack:
                 session.undo()
                 now = session.state
-                assert ([(r.used, r.y) for r in now.records], now.limits, now.horizon) == stack.pop()
+                assert (
+                    [(r.used, r.y) for r in now.records],
+                    now.limits,
+                    now.horizon,
+                ) == stack.pop()
             elif verb == "reopen":
                 session = Session.open(run, db=store, experiment=session.name)
                 assert (session.state.records, session.state.limits, session.state.horizon) == taken

@@ -1,4 +1,6 @@
-"""A live experiment: the designs of a rollout, whatever crashes, repeats, undoes or corrects in between."""
+"""A live experiment: the designs of a rollout, whatever crashes, repeats, undoes or corrects in
+between.
+"""
 
 import csv
 import dataclasses
@@ -14,8 +16,14 @@ import pytest
 from crashes import Crash, crash_at
 from live_runs import make_run
 
-from scorebed.errors import ConflictError, InvalidValueError, NewerFormatError, RunFolderError, ScorebedError
-from scorebed.once import once
+from scorebed._jit import jit_once
+from scorebed.errors import (
+    ConflictError,
+    InvalidValueError,
+    NewerFormatError,
+    RunFolderError,
+    ScorebedError,
+)
 from scorebed.rollout import simulate
 from scorebed.runs.load import load
 from scorebed.session.engine import Session
@@ -26,7 +34,9 @@ YS = (0.5, -1.0, 2.0)
 
 
 def designs_for(run, store, pairs, seed=3):
-    """The designs that a fresh experiment proposes for given outcomes at given designs (None: those proposed)."""
+    """The designs that a fresh experiment proposes for given outcomes at given designs (None: those
+    proposed).
+    """
     session = Session.create(run, db=store, seed=seed)
     found = []
     for y, xi in pairs:
@@ -41,7 +51,7 @@ def designs_for(run, store, pairs, seed=3):
 @pytest.mark.parametrize("policy", ["dad", "random"])
 def test_designs_are_those_of_a_rollout_with_the_same_seed(run, store, tmp_path, policy):
     loaded = run if policy == "dad" else load(make_run(tmp_path / "run", policy=policy))
-    truth = once(lambda key: simulate(loaded.task, loaded.policy, key=key))(jr.key(7))
+    truth = jit_once(lambda key: simulate(loaded.task, loaded.policy, key=key))(jr.key(7))
     proposed = designs_for(loaded, store, [(y, None) for y in np.asarray(truth.ys)], seed=7)
     np.testing.assert_allclose(proposed, truth.xis, rtol=2e-5, atol=2e-6)
 
@@ -94,7 +104,9 @@ def test_any_history_of_undos_and_corrections_gives_the_designs_of_its_data(run,
                 session.undo()
             elif verb == "correct" and state.measured:
                 record = dice.choice(state.measured)
-                session.correct(record.step, dice.gauss(0, 1), dice.choice([None, dice.uniform(-2, 2)]))
+                session.correct(
+                    record.step, dice.gauss(0, 1), dice.choice([None, dice.uniform(-2, 2)])
+                )
             elif verb == "skip" and not state.complete:
                 session.skip()
             elif verb == "note":
@@ -145,7 +157,8 @@ def test_a_correction_withdraws_the_pending_design(run, store, session):
     before = session.state.sequence
     assert session.correct(1, -0.5).y == (-0.5,)
     assert session.state.sequence == before
-    # The second step was proposed for the corrected data, so it stays; after another correction it does not.
+    # The second step was proposed for the corrected data, so it stays; after another correction it
+    # does not.
     assert not session.state.records[1].outdated
     session.correct(1, 0.25)
     assert session.state.records[1].outdated
@@ -155,7 +168,9 @@ def test_a_correction_withdraws_the_pending_design(run, store, session):
 
 def test_only_measured_steps_can_be_corrected(session):
     for step in (-1, 0, 1, 5):
-        with pytest.raises(ConflictError, match=f"a correction of step {step}, got no measurement there"):
+        with pytest.raises(
+            ConflictError, match=f"a correction of step {step}, got no measurement there"
+        ):
             session.correct(step, 1.0)
     session.skip()
     with pytest.raises(ConflictError, match="no measurement there"):
@@ -166,7 +181,10 @@ def test_a_skipped_step_is_used_up_and_forgotten(run, store, session):
     first = session.propose()
     assert session.skip().skipped
     second = session.propose()
-    assert (second.step, second.design) == (2, first.design)  # this policy knows nothing but the measurements
+    assert (second.step, second.design) == (
+        2,
+        first.design,
+    )  # this policy knows nothing but the measurements
     session.observe(0.5)
     assert session.propose().design == designs_for(run, store, [(0.5, None)])[1]
     session.skip()
@@ -190,7 +208,12 @@ def test_the_end_can_be_undone(session):
     session.finish()
     session.finish()
     assert [event.kind for event in session.history()] == ["proposed", "finished"]
-    for refused in (lambda: session.observe(1.0), session.propose, session.skip, lambda: session.correct(1, 1.0)):
+    for refused in (
+        lambda: session.observe(1.0),
+        session.propose,
+        session.skip,
+        lambda: session.correct(1, 1.0),
+    ):
         with pytest.raises(ConflictError, match="finished"):
             refused()
     session.note("after the end")
@@ -207,7 +230,11 @@ BAD = [float("nan"), float("inf"), 1e39, 10**400, [], [1.0, 2.0], None, "1,5", "
 @pytest.mark.parametrize("bad", BAD, ids=lambda value: repr(value)[:20])
 def test_bad_values_are_refused_and_nothing_is_stored(session, bad):
     session.propose()
-    for attempt in (lambda: session.observe(bad), lambda: session.correct(1, bad), lambda: session.surprise(bad)):
+    for attempt in (
+        lambda: session.observe(bad),
+        lambda: session.correct(1, bad),
+        lambda: session.surprise(bad),
+    ):
         with pytest.raises(ScorebedError, match="the outcome, got"):
             attempt()
     if bad is not None:
@@ -282,11 +309,15 @@ def submit_all(jobs):
 
 def test_32_threads_submitting_the_same_step_twice_make_one_row(run, db, session):
     session.propose()
-    # Half of them through sessions of their own on connections of their own, as other processes would.
+    # Half of them through sessions of their own on connections of their own, as other processes
+    # would.
     others = [Session.open(run, db=db, experiment="bench") for _ in range(4)]
     sessions = [session, *others]
     jobs = [
-        lambda i=i: [sessions[i % 5].observe(1.0, step=1, token=f"client {i}") for _ in range(2)][-1] for i in range(32)
+        lambda i=i: [sessions[i % 5].observe(1.0, step=1, token=f"client {i}") for _ in range(2)][
+            -1
+        ]
+        for i in range(32)
     ]
     answers = submit_all(jobs)
     assert {answer.sequence for answer in answers} == {2}
@@ -321,8 +352,12 @@ def test_32_experiments_in_one_file_each_with_its_step_twice(run, store):
 
 @pytest.mark.parametrize("where", ["before", "inside", "after"])
 @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6])
-def test_a_crash_between_any_two_steps_resumes_at_the_same_design(run, db, monkeypatch, where, number):
-    """The n-th write of an experiment crashes before it, before its commit, or before anybody hears of it."""
+def test_a_crash_between_any_two_steps_resumes_at_the_same_design(
+    run, db, monkeypatch, where, number
+):
+    """The n-th write of an experiment crashes before it, before its commit, or before anybody hears
+    of it.
+    """
     store = Store(db)
     expected = designs_for(run, store, [(y, None) for y in YS])
     session = Session.create(run, db=store, experiment="bench", seed=3)
@@ -346,7 +381,9 @@ def test_a_crash_between_any_two_steps_resumes_at_the_same_design(run, db, monke
     for step, y in enumerate(YS, start=1):
         if step >= resumed.state.step:
             assert resumed.propose().design == expected[step - 1]
-        resumed.observe(y, step=step)  # the client cannot know whether it got through, and sends it again
+        resumed.observe(
+            y, step=step
+        )  # the client cannot know whether it got through, and sends it again
     assert [record.y for record in resumed.state.records] == [(y,) for y in YS]
     assert [record.proposal.design for record in resumed.state.records] == expected
     assert [event.kind for event in resumed.history()] == ["proposed", "observed"] * 3
@@ -381,7 +418,9 @@ def test_another_policy_task_or_seed_is_refused(run, store, tmp_path):
     other = load(make_run(tmp_path / "other", seed=1))
     with pytest.raises(ConflictError, match="another policy"):
         Session.open(other, db=store, experiment="bench")
-    assert Session.open(other, db=store).name == "experiment-1"  # of the same file, but of its own policy
+    assert (
+        Session.open(other, db=store).name == "experiment-1"
+    )  # of the same file, but of its own policy
     task = dataclasses.replace(run, task=other.task.__class__(noise=2.0))
     with pytest.raises(ConflictError, match="another task"):
         Session.open(task, db=store, experiment="bench")
@@ -507,7 +546,9 @@ def test_the_table_has_both_designs_and_no_formula(eventful):
     rows = list(csv.DictReader(io.StringIO(eventful.export_csv())))
     assert [row["status"] for row in rows] == ["corrected", "skipped", "measured"]
     records = eventful.state.records
-    assert [float(row["proposed covariate"]) for row in rows] == [record.proposal.design[0] for record in records]
+    assert [float(row["proposed covariate"]) for row in rows] == [
+        record.proposal.design[0] for record in records
+    ]
     assert [(row["covariate"], row["response"]) for row in rows[:2]] == [("1.25", "0.75"), ("", "")]
     assert rows[1]["notes"] == ' =first,\n"quoted" µ'
 

@@ -14,12 +14,59 @@ from scorebed.tasks import make_task
 
 ONE, FOUR = make_task("linear-gaussian"), make_task("double-link")
 
-GOOD = ["0", "-0.0", "1.5", " 1.5\t", "+2", ".5", "5.", "1e3", "1E-3", "-3.25e+2", "\N{MINUS SIGN}4", "3e38", "1e-40"]
+GOOD = [
+    "0",
+    "-0.0",
+    "1.5",
+    " 1.5\t",
+    "+2",
+    ".5",
+    "5.",
+    "1e3",
+    "1E-3",
+    "-3.25e+2",
+    "\N{MINUS SIGN}4",
+    "3e38",
+    "1e-40",
+]
 BAD = [
-    "", "   ", "1e999", "-1e999", "1e39", "1,5", "1.000,5", "1 2", "nan", "NaN", "inf", "-Infinity", "1e", "e5", "--1", "1_000",
-    "0x10", "١", "½", "1e-999", "1.5V", "one", "1.5.2", "None", "'", "\x1b[31m1", "9" * 2000, "@ 1", "1 @", "1 @ 3", "1 @ nan",
-    "1 @ 1 1", "1 @ 1 @ 1", "[1]", "1;", "\udcff",
-]  # fmt: skip
+    "",
+    "   ",
+    "1e999",
+    "-1e999",
+    "1e39",
+    "1,5",
+    "1.000,5",
+    "1 2",
+    "nan",
+    "NaN",
+    "inf",
+    "-Infinity",
+    "1e",
+    "e5",
+    "--1",
+    "1_000",
+    "0x10",
+    "١",
+    "½",
+    "1e-999",
+    "1.5V",
+    "one",
+    "1.5.2",
+    "None",
+    "'",
+    "\x1b[31m1",
+    "9" * 2000,
+    "@ 1",
+    "1 @",
+    "1 @ 3",
+    "1 @ nan",
+    "1 @ 1 1",
+    "1 @ 1 @ 1",
+    "[1]",
+    "1;",
+    "\udcff",
+]
 
 
 @pytest.mark.parametrize("text", GOOD)
@@ -37,9 +84,17 @@ def test_anything_else_is_refused_in_one_sentence(text):
 
 @pytest.mark.parametrize(
     ("text", "reason"),
-    [("1,5", "comma"), ("1e999", "too large"), ("1e39", "too large"), ("1e-999", "too small"), ("", "nothing"),
-     ("1 2", "2 numbers"), ("1 @ 3", "-2 to 2"), ("nan", "'nan'")],
-)  # fmt: skip
+    [
+        ("1,5", "comma"),
+        ("1e999", "too large"),
+        ("1e39", "too large"),
+        ("1e-999", "too small"),
+        ("", "nothing"),
+        ("1 2", "2 numbers"),
+        ("1 @ 3", "-2 to 2"),
+        ("nan", "'nan'"),
+    ],
+)
 def test_the_sentence_says_why(text, reason):
     with pytest.raises(InvalidValueError, match=reason):
         parse_entry(ONE, text)
@@ -59,9 +114,16 @@ def test_several_outcomes_need_their_number_of_numbers():
 
 
 VALUES = [
-    1.5, [1.5], (1.5,), np.float32(1.5), np.array(1.5), np.array([1.5]), jnp.asarray(1.5), jnp.asarray([1.5]),
+    1.5,
+    [1.5],
+    (1.5,),
+    np.float32(1.5),
+    np.array(1.5),
+    np.array([1.5]),
+    jnp.asarray(1.5),
+    jnp.asarray([1.5]),
     fractions.Fraction(3, 2),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("value", VALUES, ids=repr)
@@ -71,15 +133,39 @@ def test_numbers_come_in_any_container(value):
 
 
 WRONG = [
-    math.nan, math.inf, -math.inf, np.float32(np.nan), [math.nan], jnp.asarray(jnp.inf), 2 * LARGEST, 10**400, [], [1.0, 2.0],
-    [[1.0]], [[1.0], [1.0, 2.0]], np.ones((1, 1)), None, "1", b"1", ["1"], True, [False], np.bool_(True), 1j, {"y": 1.0}, {1.0},
-    pytest.param(object(), id="an object"), decimal.Decimal("NaN"),
-]  # fmt: skip
+    math.nan,
+    math.inf,
+    -math.inf,
+    np.float32(np.nan),
+    [math.nan],
+    jnp.asarray(jnp.inf),
+    2 * LARGEST,
+    10**400,
+    [],
+    [1.0, 2.0],
+    [[1.0]],
+    [[1.0], [1.0, 2.0]],
+    np.ones((1, 1)),
+    None,
+    "1",
+    b"1",
+    ["1"],
+    True,
+    [False],
+    np.bool_(True),
+    1j,
+    {"y": 1.0},
+    {1.0},
+    pytest.param(object(), id="an object"),
+    decimal.Decimal("NaN"),
+]
 
 
 @pytest.mark.parametrize("value", WRONG, ids=lambda value: repr(value)[:30])
 def test_values_that_are_no_outcome_are_refused(value):
-    with pytest.raises(InvalidValueError, match=r"the outcome, got .* expected one finite number: response"):
+    with pytest.raises(
+        InvalidValueError, match=r"the outcome, got .* expected one finite number: response"
+    ):
         check_outcome(ONE, value)
 
 

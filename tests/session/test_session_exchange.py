@@ -1,4 +1,6 @@
-"""An outcome and the design that follows it, stored by one write: what `observe` and `propose` give, all of it or nothing."""
+"""An outcome and the design that follows it, stored by one write: what `observe` and `propose`
+give, all of it or nothing.
+"""
 
 import contextlib
 import threading
@@ -52,8 +54,9 @@ def test_it_is_observe_and_propose_with_one_commit_a_step(run, store, session):
 @pytest.mark.parametrize("where", ["before", "inside", "after"])
 @pytest.mark.parametrize("number", [1, 2, 5])
 def test_a_crash_leaves_outcome_and_design_or_neither(run, db, monkeypatch, where, number):
-    """The n-th event crashes before it is written, before its commit, or before anybody hears of it. Were the two stored apart,
-    a crash at the second would leave the first."""
+    """The n-th event crashes before it is written, before its commit, or before anybody hears of
+    it. Were the two stored apart, a crash at the second would leave the first.
+    """
     store = Store(db)
     expected = [record.proposal.design for record in by_two(run, store).state.records]
     session = Session.create(run, db=store, experiment="bench", seed=3)
@@ -89,7 +92,9 @@ def test_a_crash_leaves_outcome_and_design_or_neither(run, db, monkeypatch, wher
 
 
 def test_what_others_enter_meanwhile_is_not_overlooked(run, db, session, monkeypatch):
-    """The design is worked out before the transaction: limits that arrive between hold for it all the same."""
+    """The design is worked out before the transaction: limits that arrive between hold for it all
+    the same.
+    """
     first = session.propose().design[0]
     other = Session.open(run, db=db, experiment="bench")
     chosen = Session._chosen

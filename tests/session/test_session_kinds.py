@@ -1,4 +1,6 @@
-"""Live experiments on models with nuisance parameters, and on models without a density: everything but a posterior."""
+"""Live experiments on models with nuisance parameters, and on models without a density: everything
+but a posterior.
+"""
 
 import io
 import json
@@ -13,7 +15,7 @@ from live_runs import make_run
 from scorebed.cli._app import run as command
 from scorebed.errors import InvalidValueError, NoDensityError
 from scorebed.runs.load import load
-from scorebed.runs.own import read_task
+from scorebed.runs.user_task import read_task
 from scorebed.session.engine import Session
 from scorebed.session.posterior import NO_DENSITY
 
@@ -25,7 +27,7 @@ LINE = """
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.describe import measured, parameters, ranges
+from scorebed.tasks.declare import measured, parameters, ranges
 
 
 class Line(IID, Gaussian):
@@ -67,8 +69,12 @@ def sit(monkeypatch, capsys, lines, *arguments):
 # ---- nuisance parameters
 
 
-def test_the_posterior_is_of_all_parameters_and_those_of_interest_come_first(line, db, monkeypatch, capsys):
-    """Against the closed form: Σ⁻¹ = Σ₀⁻¹ + Σ a aᵀ with a = (1, x). In the other order the two would be exchanged."""
+def test_the_posterior_is_of_all_parameters_and_those_of_interest_come_first(
+    line, db, monkeypatch, capsys
+):
+    """Against the closed form: Σ⁻¹ = Σ₀⁻¹ + Σ a aᵀ with a = (1, x). In the other order the two
+    would be exchanged.
+    """
     folder, name = line
     run = load(folder, task=read_task(name))
     with Session.create(run, db=db, experiment="bench", seed=1) as session:
@@ -76,7 +82,10 @@ def test_the_posterior_is_of_all_parameters_and_those_of_interest_come_first(lin
         for x, y in data:
             session.observe(y, x)
         posterior = session.posterior()
-        assert [(m.quantity.name, m.nuisance) for m in posterior.marginals] == [("slope", False), ("offset", True)]
+        assert [(m.quantity.name, m.nuisance) for m in posterior.marginals] == [
+            ("slope", False),
+            ("offset", True),
+        ]
         a = np.asarray([(1.0, x) for x, _ in data])
         covariance = np.linalg.inv(np.diag([0.25, 1.0]) + a.T @ a)
         mean = covariance @ a.T @ np.asarray([y for _, y in data])
@@ -84,11 +93,18 @@ def test_the_posterior_is_of_all_parameters_and_those_of_interest_come_first(lin
             sd = math.sqrt(covariance[i, i])
             assert abs(marginal.mean - mean[i]) < 0.15 * sd  # seven standard errors of 2048 draws
             assert marginal.sd == pytest.approx(sd, rel=0.2)
-        # The information is of all parameters, so the run's bounds, of the slope alone, are not its end.
+        # The information is of all parameters, so the run's bounds, of the slope alone, are not its
+        # end.
         assert session.expected is None
-        assert "1.1 to 1.3 nats that the run expects by the end are about slope alone" in session.scope()
+        assert (
+            "1.1 to 1.3 nats that the run expects by the end are about slope alone"
+            in session.scope()
+        )
         told = session.summary()
-        assert [(m["name"], m["nuisance"]) for m in told["posterior"]] == [("slope", False), ("offset", True)]
+        assert [(m["name"], m["nuisance"]) for m in told["posterior"]] == [
+            ("slope", False),
+            ("offset", True),
+        ]
         assert told["scope"] == session.scope()
         session.undo()
         with pytest.raises(InvalidValueError, match="nuisance parameters"):
@@ -108,7 +124,9 @@ def test_a_task_about_all_of_its_parameters_marks_none(session):
 # ---- no density
 
 
-def test_without_a_density_everything_works_but_the_posterior_and_one_sentence_says_so(washout, db, tmp_path):
+def test_without_a_density_everything_works_but_the_posterior_and_one_sentence_says_so(
+    washout, db, tmp_path
+):
     run = load(washout, task=read_task(WASHOUT))
     assert not run.task.has_density
     with Session.create(run, db=db, experiment="bench", seed=1) as session:
@@ -123,19 +141,29 @@ def test_without_a_density_everything_works_but_the_posterior_and_one_sentence_s
         session.skip()
         session.note("no posterior")
         for ask in (
-            session.posterior, session.information, session.predictive, session.outlook, lambda: session.surprise(0.5),
+            session.posterior,
+            session.information,
+            session.predictive,
+            session.outlook,
+            lambda: session.surprise(0.5),
             session.forecast,
-        ):  # fmt: skip
+        ):
             with pytest.raises(NoDensityError) as refused:
                 ask()
             assert str(refused.value) == NO_DENSITY
-        with pytest.raises(InvalidValueError, match="refining a policy, got a model without a density"):
+        with pytest.raises(
+            InvalidValueError, match="refining a policy, got a model without a density"
+        ):
             session.refine(1.0)
         told = session.summary()
         assert (told["problem"], told["posterior"], told["information"]) == (NO_DENSITY, None, None)
         assert isinstance(session.warnings(), tuple)
         again = Session.import_json(run, session.export_json(), db=tmp_path / "other.sqlite")
-        assert [r.y for r in again.state.records] == [r.y for r in session.state.records] == [(0.7,), None]
+        assert (
+            [r.y for r in again.state.records]
+            == [r.y for r in session.state.records]
+            == [(0.7,), None]
+        )
         assert again.propose().design == session.propose().design
         again.close()
         assert session.export_csv().count("\n") == 3
@@ -143,12 +171,16 @@ def test_without_a_density_everything_works_but_the_posterior_and_one_sentence_s
 
 def test_without_a_density_the_terminal_says_so_once_and_goes_on(washout, db, monkeypatch, capsys):
     where = (washout, "--task", WASHOUT, "--db", db, "--experiment", "bench", "--seed", "1")
-    out, err = sit(monkeypatch, capsys, ["0.8", "u", "0.7", "w 0.3", "w", "r 1", "0.4", "h", "q"], *where)
+    out, err = sit(
+        monkeypatch, capsys, ["0.8", "u", "0.7", "w 0.3", "w", "r 1", "0.4", "h", "q"], *where
+    )
     assert err == ""
     assert "Traceback" not in out
     (before, _, after) = out.partition(NO_DENSITY)
     assert "measure at" not in before  # at once, and not at every step
-    assert [line for line in after.splitlines() if NO_DENSITY in line] == [f"not stored: {NO_DENSITY}"]  # asked for: w
+    assert [line for line in after.splitlines() if NO_DENSITY in line] == [
+        f"not stored: {NO_DENSITY}"
+    ]  # asked for: w
     assert "stored: step 2, signal 0.4" in out
     assert "got a model without a density" in out
     out, _ = sit(monkeypatch, capsys, ["f"], *where[:-2], "--json")

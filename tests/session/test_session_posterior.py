@@ -1,4 +1,6 @@
-"""The posterior of a live experiment, against closed forms; and what it makes of outcomes to come."""
+"""The posterior of a live experiment, against closed forms; and what it makes of outcomes to
+come.
+"""
 
 import math
 
@@ -14,8 +16,8 @@ from scorebed.session.engine import Session
 from scorebed.session.posterior import IMPROBABLE, PARTICLES, Beliefs
 from scorebed.session.state import Proposal, Record
 from scorebed.tasks.base import Gaussian, History
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.priors import GaussianPrior, gaussian
 from scorebed.tasks.spaces import Box, Quantity, Space
 
@@ -38,7 +40,10 @@ def exact(ys, xis):
 
 def assert_mean(samples, truth, bias=0.0):
     samples = np.asarray(samples)
-    assert abs(samples.mean() - truth) <= Z_ALARM * samples.std(ddof=1) / math.sqrt(len(samples)) + bias
+    assert (
+        abs(samples.mean() - truth)
+        <= Z_ALARM * samples.std(ddof=1) / math.sqrt(len(samples)) + bias
+    )
 
 
 @pytest.fixture(scope="module")
@@ -52,27 +57,31 @@ def repeated():
 
 
 def test_it_is_the_exact_posterior(repeated):
-    # The standard error of the means is 0.5% of the posterior's scale: a measurement that is forgotten, or counted twice,
-    # shifts them by 20% and more. SMC itself is biased by O(1/N).
+    # The standard error of the means is 0.5% of the posterior's scale: a measurement that is
+    # forgotten, or counted twice, shifts them by 20% and more. SMC itself is biased by O(1/N).
     m, V = exact(YS, XIS)
     scale = math.sqrt(V)
     assert_mean([p.marginals[0].mean for p, _ in repeated], m, 2 * scale / PARTICLES)
     assert_mean([p.marginals[0].sd for p, _ in repeated], scale, 4 * scale / PARTICLES)
     for i, level in enumerate((0.05, 0.25, 0.5, 0.75, 0.95)):
         assert_mean(
-            [p.marginals[0].quantiles[i] for p, _ in repeated], m + scale * norm.ppf(level), 4 * scale / PARTICLES
+            [p.marginals[0].quantiles[i] for p, _ in repeated],
+            m + scale * norm.ppf(level),
+            4 * scale / PARTICLES,
         )
 
 
 def test_evidence_and_information_are_exact_after_every_measurement(repeated):
-    # Information is the divergence of this posterior from the prior, not the loss of entropy: m² is in it. A step's evidence
-    # left out shifts it by more than a nat.
+    # Information is the divergence of this posterior from the prior, not the loss of entropy: m² is
+    # in it. A step's evidence left out shifts it by more than a nat.
     for t in range(4):
         m, V = exact(YS[:t], XIS[:t])
         truth = 0.5 * (V + m**2 - 1 - math.log(V))
         assert_mean([information[t] for _, information in repeated], truth, 0.002)
     covariance = np.eye(3) + np.outer(XIS, XIS)
-    log_evidence = -0.5 * (YS @ np.linalg.solve(covariance, YS) + np.linalg.slogdet(2 * np.pi * covariance)[1])
+    log_evidence = -0.5 * (
+        YS @ np.linalg.solve(covariance, YS) + np.linalg.slogdet(2 * np.pi * covariance)[1]
+    )
     assert_mean([p.log_evidence for p, _ in repeated], log_evidence, 0.002)
 
 
@@ -89,7 +98,9 @@ def test_it_depends_on_the_data_alone_and_not_on_the_way_there():
     detour.posterior(records((3.0, 1.0, 1.0)))
     detour.posterior(records()[:1])
     skipped = records((YS[0], None, *YS[1:]), (XIS[0], 0.0, *XIS[1:]))
-    np.testing.assert_array_equal(straight.posterior(records()).theta, detour.posterior(skipped).theta)
+    np.testing.assert_array_equal(
+        straight.posterior(records()).theta, detour.posterior(skipped).theta
+    )
     assert straight.information(records()[:2]) == detour.information(records())[:3]
 
 
@@ -99,8 +110,9 @@ def test_the_predictive_band_and_the_surprise_are_exact():
         m, V = exact(YS[: len(known)], XIS[: len(known)])
         mean, sd = 1.5 * m, math.sqrt(1 + 1.5**2 * V)
         (band,) = beliefs.predict(known, (1.5,))
-        # One sample of N outcomes from N particles, which are good for a sample of a few hundred: a band without the noise
-        # of the outcome, or without the spread of the parameters, is narrower by 20% at least.
+        # One sample of N outcomes from N particles, which are good for a sample of a few hundred: a
+        # band without the noise of the outcome, or without the spread of the parameters, is
+        # narrower by 20% at least.
         assert abs(band.mean - mean) < 0.1 * sd
         assert abs(band.sd / sd - 1) < 0.1
         for away in (0.0, 0.5, 1.5, 2.5):
@@ -116,8 +128,12 @@ def test_the_next_outcome_of_a_markov_task_starts_from_the_last():
     known = records((5.0, 4.0), (1.0, 1.0))
     theta = beliefs.posterior(known).theta
     (band,) = beliefs.predict(known, (0.5,))
-    assert abs(band.mean - (task.memory * 4.0 + 0.5 * theta.mean())) < Z_ALARM * band.sd / math.sqrt(PARTICLES)
-    truth = jax.jit(task.posterior)(jnp.asarray([[5.0], [4.0], [0.0]])[:2], jnp.asarray([[1.0], [1.0]]))
+    assert abs(
+        band.mean - (task.memory * 4.0 + 0.5 * theta.mean())
+    ) < Z_ALARM * band.sd / math.sqrt(PARTICLES)
+    truth = jax.jit(task.posterior)(
+        jnp.asarray([[5.0], [4.0], [0.0]])[:2], jnp.asarray([[1.0], [1.0]])
+    )
     assert abs(theta.mean() - truth.mean[0]) < 0.1 * math.sqrt(truth.covariance[0, 0])
 
 
@@ -125,7 +141,9 @@ class Drifting(History, Gaussian):
     """y_t = ξ_t θ + Σ_{s<t} ξ_s + ε_t: neither independent nor Markov."""
 
     horizon: int = eqx.field(static=True, default=3)
-    prior: GaussianPrior = eqx.field(default_factory=lambda: gaussian((Quantity("slope"),), (0.0,), ((1.0,),)))
+    prior: GaussianPrior = eqx.field(
+        default_factory=lambda: gaussian((Quantity("slope"),), (0.0,), ((1.0,),))
+    )
     designs: Space = eqx.field(static=True, default=Box((Quantity("covariate"),), (-2.0,), (2.0,)))
     outcomes: tuple[Quantity, ...] = eqx.field(static=True, default=(Quantity("response"),))
     additive_noise: bool = eqx.field(static=True, default=True)
@@ -160,7 +178,9 @@ def test_impossible_data_are_said_and_designs_go_on(run, db):
     with Session.create(run, db=db) as session:
         session.propose()
         session.observe(1e30)  # squares of it are infinite in single precision
-        with pytest.raises(ScorebedError, match="the posterior after measurement 1, got no parameters"):
+        with pytest.raises(
+            ScorebedError, match="the posterior after measurement 1, got no parameters"
+        ):
             session.posterior()
         assert session.summary()["problem"].startswith("the posterior")
         session.correct(1, 1.0)
@@ -178,6 +198,11 @@ def test_a_session_has_it_all_in_one_summary(run, db):
         assert set(parameter["quantiles"]) == {"0.05", "0.25", "0.5", "0.75", "0.95"}
         assert told["information"] == session.information()[-1] == session.posterior().information
         assert told["expected"] == {"lower": 1.1, "upper": 1.3}
-        assert (told["name"], told["step"], told["finished"], len(told["records"])) == ("bench", 2, False, 1)
+        assert (told["name"], told["step"], told["finished"], len(told["records"])) == (
+            "bench",
+            2,
+            False,
+            1,
+        )
         # An outcome that is to be corrected is judged by what was known before it.
         assert session.surprise(0.5, step=1) == Session.create(run, db=db, seed=3).surprise(0.5)

@@ -1,4 +1,6 @@
-"""Refine now: the remaining steps are an experiment of its own, and a policy that was refined on them is better or not kept."""
+"""Refine now: the remaining steps are an experiment of its own, and a policy that was refined on
+them is better or not kept.
+"""
 
 import dataclasses
 import functools
@@ -27,8 +29,8 @@ from scorebed.session.refine import Outcome, refine_policy
 from scorebed.session.rest import Continuing, FutureScore, Particles, Range
 from scorebed.session.state import Limits, Remaining
 from scorebed.tasks.continued import continued
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.priors import gaussian
 
 Z_ALARM = 4.892  # a false alarm in a million
@@ -58,7 +60,9 @@ def timid():
 @pytest.fixture(scope="module")
 def rest():
     """Two steps after one measurement, with the exact posterior in place of particles."""
-    return continued(TASK, gaussian(TASK.prior.quantities, (MEAN,), ((V,),)), XIS.tolist(), YS.tolist())
+    return continued(
+        TASK, gaussian(TASK.prior.quantities, (MEAN,), ((V,),)), XIS.tolist(), YS.tolist()
+    )
 
 
 def continuing(policy, limits=None):
@@ -95,9 +99,13 @@ def truth(rest, policy):
 # ---- the remaining steps as a task
 
 
-@pytest.mark.parametrize("task", [LinearGaussian(), LinearMarkov(), Drifting()], ids=lambda task: type(task).__name__)
+@pytest.mark.parametrize(
+    "task", [LinearGaussian(), LinearMarkov(), Drifting()], ids=lambda task: type(task).__name__
+)
 def test_the_likelihood_of_the_rest_is_that_of_the_whole_over_that_of_the_past(task):
-    """However many steps are to come, and for one history as for another of its length, without compiling again."""
+    """However many steps are to come, and for one history as for another of its length, without
+    compiling again.
+    """
     traced = 0
 
     @eqx.filter_jit
@@ -106,7 +114,11 @@ def test_the_likelihood_of_the_rest_is_that_of_the_whole_over_that_of_the_past(t
         traced += 1
         t = len(ys) - rest.horizon
         past = log_likelihood(task, theta, ys[:t], xis[:t]) if t else jnp.zeros(())
-        return log_likelihood(rest, theta, ys[t:], xis[t:]), log_likelihood(task, theta, ys, xis), past
+        return (
+            log_likelihood(rest, theta, ys[t:], xis[t:]),
+            log_likelihood(task, theta, ys, xis),
+            past,
+        )
 
     theta, xis = jnp.asarray([0.7]), jnp.asarray([[1.0], [-0.5], [1.5]])
     for ys in (jnp.asarray([[0.5], [1.5], [-2.0]]), jnp.asarray([[0.1], [-1.2], [0.4]])):
@@ -123,7 +135,9 @@ def test_the_likelihood_of_the_rest_is_that_of_the_whole_over_that_of_the_past(t
 
 
 def test_the_score_at_the_steps_to_come_gives_the_gradient_of_what_remains(rest, timid):
-    """E[∇ surrogate] against ∇ of the closed form in the emitter's bias, on the same trajectories of an adaptive policy."""
+    """E[∇ surrogate] against ∇ of the closed form in the emitter's bias, on the same trajectories
+    of an adaptive policy.
+    """
     adaptive_policy = eqx.tree_at(lambda p: p.emitter.weight, timid, timid.emitter.weight * 20)
 
     @eqx.filter_jit
@@ -133,14 +147,18 @@ def test_the_score_at_the_steps_to_come_gives_the_gradient_of_what_remains(rest,
 
             def along(estimate):
                 def value(bias):
-                    policy = continuing(eqx.tree_at(lambda p: p.emitter.bias, adaptive_policy, bias))
+                    policy = continuing(
+                        eqx.tree_at(lambda p: p.emitter.bias, adaptive_policy, bias)
+                    )
                     return estimate(policy, draw_noise(rest, policy, key=jr.fold_in(key, 1)))
 
                 return jax.grad(value)(jnp.asarray([0.5]))[0]
 
             surrogate = along(lambda policy, noise: adaptive(rest, score, policy, theta, noise))
             exact = along(
-                lambda policy, noise: 0.5 * jnp.log1p(V * (rollout(rest, policy, theta, noise).xis ** 2).sum())
+                lambda policy, noise: (
+                    0.5 * jnp.log1p(V * (rollout(rest, policy, theta, noise).xis ** 2).sum())
+                )
             )
             return surrogate, exact
 
@@ -157,11 +175,15 @@ def test_the_score_at_the_steps_to_come_gives_the_gradient_of_what_remains(rest,
 
 
 def test_at_a_limit_the_gradient_still_says_where_to_go(timid):
-    policy = eqx.tree_at(lambda p: p.emitter.bias, timid, jnp.asarray([1.0]))  # asks for 2 tanh(1) = 1.52
+    policy = eqx.tree_at(
+        lambda p: p.emitter.bias, timid, jnp.asarray([1.0])
+    )  # asks for 2 tanh(1) = 1.52
     limited = continuing(policy, Limits((-0.5,), (0.5,)))
 
     def design(bias):
-        return eqx.tree_at(lambda c: c.policy.emitter.bias, limited, bias).design(policy.init(), jnp.zeros(0))[0]
+        return eqx.tree_at(lambda c: c.policy.emitter.bias, limited, bias).design(
+            policy.init(), jnp.zeros(0)
+        )[0]
 
     value, slope = eqx.filter_jit(jax.value_and_grad(design))(jnp.asarray([1.0]))
     assert value == 0.5
@@ -176,7 +198,9 @@ def test_at_a_limit_the_gradient_still_says_where_to_go(timid):
 def test_a_bad_policy_becomes_better_by_the_closed_form_and_the_estimates_are_true(rest, timid, by):
     score = FutureScore(ExactScore(TASK), YS, XIS) if by == "score" else None
     policy = continuing(timid)
-    outcome = refine_policy(rest, policy, score, rate=0.02, seconds=20.0, clock=ticking(), key=jr.key(2))
+    outcome = refine_policy(
+        rest, policy, score, rate=0.02, seconds=20.0, clock=ticking(), key=jr.key(2)
+    )
     assert (outcome.by, outcome.steps) == (by, outcome.steps // 10 * 10)
     assert 60 <= outcome.steps <= 200
     after = continuing(outcome.policy)
@@ -192,7 +216,9 @@ def test_a_bad_policy_becomes_better_by_the_closed_form_and_the_estimates_are_tr
 @pytest.mark.slow
 def test_a_policy_that_became_worse_is_not_kept(rest, timid):
     bold = eqx.tree_at(lambda p: p.emitter.bias, timid, jnp.asarray([0.5]))
-    outcome = refine_policy(rest, continuing(bold), None, rate=-0.02, seconds=26.0, clock=ticking(), key=jr.key(2))
+    outcome = refine_policy(
+        rest, continuing(bold), None, rate=-0.02, seconds=26.0, clock=ticking(), key=jr.key(2)
+    )
     assert truth(rest, continuing(outcome.policy)) < truth(rest, continuing(bold))
     assert outcome.gain < 0
     assert not outcome.better
@@ -200,7 +226,9 @@ def test_a_policy_that_became_worse_is_not_kept(rest, timid):
 
 def test_without_time_nothing_is_trained(rest, timid):
     policy = continuing(timid)
-    outcome = refine_policy(rest, policy, None, rate=0.02, seconds=3.0, clock=ticking(), key=jr.key(2))
+    outcome = refine_policy(
+        rest, policy, None, rate=0.02, seconds=3.0, clock=ticking(), key=jr.key(2)
+    )
     assert (outcome.steps, outcome.gain, outcome.better) == (0, 0.0, False)
     assert outcome.policy is policy.policy
 
@@ -210,7 +238,9 @@ def test_without_time_nothing_is_trained(rest, timid):
 
 @pytest.fixture
 def instant(monkeypatch):
-    """`refine` without its training: what it would find is given, as a change of the policy's arrays."""
+    """`refine` without its training: what it would find is given, as a change of the policy's
+    arrays.
+    """
 
     def become(change, *, gain=0.3, meanwhile=lambda: None):
         def found(rest, policy, score, *, rate, seconds, key):
@@ -218,7 +248,16 @@ def instant(monkeypatch):
             meanwhile()
             new = change(policy.policy)
             by = "pce" if score is None else "score"
-            return Outcome(new, by, 20, 1.5, Remaining(0.2, 0.25, 0.01), Remaining(0.2 + gain, 0.6, 0.01), gain, 0.01)
+            return Outcome(
+                new,
+                by,
+                20,
+                1.5,
+                Remaining(0.2, 0.25, 0.01),
+                Remaining(0.2 + gain, 0.6, 0.01),
+                gain,
+                0.01,
+            )
 
         monkeypatch.setattr(engine, "refine_policy", found)
 
@@ -302,7 +341,9 @@ def test_what_is_entered_meanwhile_is_not_refined_over(run, db, session, instant
 
 
 @pytest.mark.parametrize("where", ["before", "inside", "after"])
-def test_a_crash_while_a_policy_is_stored_leaves_it_whole_or_not_at_all(run, db, session, instant, monkeypatch, where):
+def test_a_crash_while_a_policy_is_stored_leaves_it_whole_or_not_at_all(
+    run, db, session, instant, monkeypatch, where
+):
     before = session.propose()
     instant(bolder)
     crash_at(monkeypatch, where)
@@ -311,13 +352,17 @@ def test_a_crash_while_a_policy_is_stored_leaves_it_whole_or_not_at_all(run, db,
     monkeypatch.undo()
     with Session.open(run, db=db, experiment="bench") as resumed:
         kinds = [event.kind for event in resumed.history()]
-        assert kinds == ["proposed", "observed", "proposed"] + (["refined"] if where == "after" else [])
+        assert kinds == ["proposed", "observed", "proposed"] + (
+            ["refined"] if where == "after" else []
+        )
         (policies,) = resumed._store._connection.execute("SELECT count(*) FROM policies").fetchone()
         assert policies == (where == "after")
         assert (resumed.propose() == before) == (where != "after")
 
 
-def test_a_policy_that_is_not_what_was_stored_is_refused_and_can_be_undone(run, db, session, instant):
+def test_a_policy_that_is_not_what_was_stored_is_refused_and_can_be_undone(
+    run, db, session, instant
+):
     before = session.propose()
     instant(bolder)
     session.refine(5)
@@ -349,13 +394,18 @@ def test_refined_policies_are_exported_and_imported(run, tmp_path, session, inst
     for number, change in enumerate(broken):
         with pytest.raises(InvalidValueError, match="an exported experiment, got"):
             Session.import_json(
-                run, json.dumps(document | change), db=tmp_path / "third.sqlite", experiment=f"{number}"
+                run,
+                json.dumps(document | change),
+                db=tmp_path / "third.sqlite",
+                experiment=f"{number}",
             )
 
 
 def test_a_static_policy_is_given_the_designs_that_it_lacks(tmp_path, db, instant):
     static_run = load(make_run(tmp_path / "run", policy="static"))
-    instant(lambda policy: policy, gain=-0.5)  # no better than random designs: but there are no others
+    instant(
+        lambda policy: policy, gain=-0.5
+    )  # no better than random designs: but there are no others
     with Session.create(static_run, db=db, seed=3, steps=5) as session:
         for _ in range(3):
             session.propose()
@@ -385,12 +435,20 @@ def test_the_score_is_used_where_it_is_exact(run, db, instant):
         assert session.refine(5, by="pce").by == "pce"
         session.plan(4)
         assert session.refine(5).by == "pce"
-        with pytest.raises(InvalidValueError, match="an experiment of 4 measurements, expected a score, and the 3"):
+        with pytest.raises(
+            InvalidValueError, match="an experiment of 4 measurements, expected a score, and the 3"
+        ):
             session.refine(5, by="score")
         session.plan(3)
         session.skip()
         assert session.refine(5).by == "pce"  # two measurements in all
-        for bad in ({"by": "magic"}, {"seconds": 0}, {"seconds": math.nan}, {"seconds": "5"}, {"seconds": 1e9}):
+        for bad in (
+            {"by": "magic"},
+            {"seconds": 0},
+            {"seconds": math.nan},
+            {"seconds": "5"},
+            {"seconds": 1e9},
+        ):
             with pytest.raises(InvalidValueError, match=r"the (way|time) to refine, got"):
                 session.refine(**bad)
 

@@ -1,4 +1,6 @@
-"""Limits of an experiment and the constraint of its task hold together, for a policy as it was trained and for a refined one."""
+"""Limits of an experiment and the constraint of its task hold together, for a policy as it was
+trained and for a refined one.
+"""
 
 import equinox as eqx
 import jax
@@ -12,21 +14,22 @@ from scorebed.errors import InvalidValueError, ScorebedError
 from scorebed.policies import make_policy
 from scorebed.rollout import draw_noise, rollout
 from scorebed.runs.load import load
-from scorebed.runs.own import read_task
+from scorebed.runs.user_task import read_task
 from scorebed.session import refine
 from scorebed.session.engine import Session
 from scorebed.session.remainder import remainder_of
 from scorebed.session.room import Confined, Room
 from scorebed.session.state import Limits
 from scorebed.tasks.constraints import reach_of
-from scorebed.tasks.describe import ordered, ranges, steps_at_most
+from scorebed.tasks.declare import ordered, ranges, steps_at_most
 
-# Readings at rising times, half an hour apart; the dose may change by one at a time. The reading tells the rate.
+# Readings at rising times, half an hour apart; the dose may change by one at a time. The reading
+# tells the rate.
 TIMES = """
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.describe import measured, ordered, parameters, ranges, steps_at_most
+from scorebed.tasks.declare import measured, ordered, parameters, ranges, steps_at_most
 
 
 class Times(IID, Gaussian):
@@ -70,8 +73,9 @@ def obeys(designs, low=LOW, high=HIGH):
 
 
 def test_any_designs_that_are_wanted_become_ones_that_obey_both():
-    """The law, on random wishes: in limits that have room for all of them, the nearest design is never without a next one.
-    Clipped to the limits alone, most of these sequences break the order."""
+    """The law, on random wishes: in limits that have room for all of them, the nearest design is
+    never without a next one. Clipped to the limits alone, most of these sequences break the order.
+    """
 
     space = ranges({"time": (0.0, 8.0), "dose": (0.0, 4.0)})
     reach = reach_of(space, 4, ordered("time", gap=0.5) & steps_at_most({"dose": 1.0}))
@@ -109,7 +113,9 @@ def test_proposals_obey_both_whatever_the_outcomes(run, session):
 
 def test_limits_without_room_are_refused_in_one_sentence(run, session, db):
     for low, high in (((None, None), (1.0, None)), ((6.7, None), (8.0, None))):
-        with pytest.raises(InvalidValueError, match=r"leave no design for the steps to come.*rising order"):
+        with pytest.raises(
+            InvalidValueError, match=r"leave no design for the steps to come.*rising order"
+        ):
             session.limit(low, high)
         with pytest.raises(InvalidValueError, match="leave no design"):
             Session.create(run, db=db, limits=(low, high))
@@ -125,7 +131,9 @@ def test_limits_without_room_are_refused_in_one_sentence(run, session, db):
 def test_a_design_elsewhere_that_leaves_no_room_is_told_and_the_experiment_goes_on(session):
     session.limit((None, None), (3.0, None))
     session.exchange(1.0, (4.0, 1.0))  # past the limit, and it is what happened
-    with pytest.raises(ScorebedError, match=r"the design of step 2, got limits that leave none.*Fix: widen"):
+    with pytest.raises(
+        ScorebedError, match=r"the design of step 2, got limits that leave none.*Fix: widen"
+    ):
         session.propose()
     assert len(session.state.records) == 1
     session.limit()
@@ -149,17 +157,23 @@ def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatc
         return rollout(rest.task, policy, theta, draw_noise(rest.task, policy, key=key)).xis
 
     wild = eqx.tree_at(
-        lambda p: p.policy.inside.inside.emitter.weight, rest.policy, replace_fn=lambda weight: 30 * weight
+        lambda p: p.policy.inside.inside.emitter.weight,
+        rest.policy,
+        replace_fn=lambda weight: 30 * weight,
     )
     for policy in (rest.policy, wild):
         for seed in range(6):
             assert obeys([before, *np.asarray(rolled(policy, jr.key(seed)))])
     # Refined: any other policy of the same shape, taken for better.
-    other = eqx.tree_at(lambda c: c.policy.inside, rest.policy, make_policy("dad", run.task, key=jr.key(9)))
+    other = eqx.tree_at(
+        lambda c: c.policy.inside, rest.policy, make_policy("dad", run.task, key=jr.key(9))
+    )
 
     def instant(*_, **__):
         some = refine.Remaining(0.5, 0.6, 0.01)
-        return refine.Outcome(other.policy, "pce", 10, 0.1, some, refine.Remaining(0.9, 1.0, 0.01), 0.4, 0.01)
+        return refine.Outcome(
+            other.policy, "pce", 10, 0.1, some, refine.Remaining(0.9, 1.0, 0.01), 0.4, 0.01
+        )
 
     monkeypatch.setattr("scorebed.session.engine.refine_policy", instant)
     assert session.refine(5.0).kept
@@ -174,7 +188,9 @@ def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatc
 
 @pytest.mark.slow
 def test_a_policy_is_refined_under_both_from_end_to_end(session, monkeypatch):
-    """From a time that tells little, within limits: later ones tell more, and the gradient reaches past the limit."""
+    """From a time that tells little, within limits: later ones tell more, and the gradient reaches
+    past the limit.
+    """
     for name, size in (("OUTER", 256), ("EVALUATION_INNER", 255), ("INNER", 31)):
         monkeypatch.setattr(refine, name, size)
     session.limit(LOW, HIGH)

@@ -1,4 +1,6 @@
-"""The file of experiments: what was acknowledged survives, nothing is ever changed, files of others are left alone."""
+"""The file of experiments: what was acknowledged survives, nothing is ever changed, files of others
+are left alone.
+"""
 
 import contextlib
 import os
@@ -23,9 +25,14 @@ from scorebed.session.state import KINDS
 from scorebed.session.store import SCHEMA, Store
 
 VALUES = {
-    "name": "a", "run": "run", "task": "linear-gaussian", "fingerprint": "0" * 16, "policy_sha256": "0" * 64,
-    "seed": 1, "horizon": 9,
-}  # fmt: skip
+    "name": "a",
+    "run": "run",
+    "task": "linear-gaussian",
+    "fingerprint": "0" * 16,
+    "policy_sha256": "0" * 64,
+    "seed": 1,
+    "horizon": 9,
+}
 
 
 @pytest.fixture
@@ -59,17 +66,24 @@ for step in (1, 2, 3):
 """
 
 
-@pytest.mark.parametrize("point", ["inside proposed 1", "after proposed 2", "inside observed 2", "after observed 3"])
+@pytest.mark.parametrize(
+    "point", ["inside proposed 1", "after proposed 2", "inside observed 2", "after observed 3"]
+)
 def test_kill_9_loses_nothing_that_was_acknowledged(db, point):
     script = CLIENT.replace("VALUES", repr(VALUES))
-    done = subprocess.run([sys.executable, "-c", script, db, point], check=False, stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, db, point], check=False, stdout=subprocess.PIPE, text=True
+    )
     assert done.returncode == -signal.SIGKILL
     acknowledged = done.stdout.splitlines()
     store = Store(db)
     (experiment,) = store.experiments()
     stored = [f"{event.kind} {event.step}" for event in store.events(experiment.id)]
-    # What was being written is there whole or not at all, and only that may be there without an acknowledgement.
-    assert stored == acknowledged + ([point.removeprefix("after ")] if point.startswith("after") else [])
+    # What was being written is there whole or not at all, and only that may be there without an
+    # acknowledgement.
+    assert stored == acknowledged + (
+        [point.removeprefix("after ")] if point.startswith("after") else []
+    )
     with store.writing():
         assert store.append(experiment.id, "noted", 1, {"text": "on"}).sequence == len(stored) + 1
     store.close()
@@ -102,7 +116,9 @@ def test_a_transaction_that_fails_leaves_nothing(store, experiment):
     with store.writing():
         for kind in KINDS:
             store.append(experiment.id, kind, 1, {})
-    assert [event.sequence for event in store.events(experiment.id)] == list(range(1, len(KINDS) + 1))
+    assert [event.sequence for event in store.events(experiment.id)] == list(
+        range(1, len(KINDS) + 1)
+    )
 
 
 def test_a_full_disk_is_said_and_harms_nothing(store, experiment):
@@ -124,7 +140,8 @@ def test_a_newer_file_is_refused_and_left_as_it_is(db):
     connection.close()
     before = db.read_bytes()
     with pytest.raises(
-        NewerFormatError, match=f"version {SCHEMA + 1}, expected at most {SCHEMA}. Fix: update scorebed"
+        NewerFormatError,
+        match=f"version {SCHEMA + 1}, expected at most {SCHEMA}. Fix: update scorebed",
     ):
         Store(db)
     assert db.read_bytes() == before

@@ -65,7 +65,10 @@ def test_the_score_has_its_own_reach(run, db):
         session._familiar._sampler = Pool(run.task, jnp.full((101, 3, 1), 1.0))
         session.observe(0.5, -1.9)
         session.finish()
-        assert any("The score was not trained on such a design: step 1." in told for told in session.warnings())
+        assert any(
+            "The score was not trained on such a design: step 1." in told
+            for told in session.warnings()
+        )
 
 
 def test_designs_that_nothing_trained_have_no_training_to_leave(tmp_path, db):
@@ -91,7 +94,9 @@ def test_the_outlook_comes_true(session):
 def test_several_outcomes_are_ordered_along_their_largest_spread():
     random = np.random.default_rng(0)
     along = random.standard_normal(500)
-    draws = np.stack([along + 0.1 * random.standard_normal(500), 1e-3 * along, random.standard_normal(500)], 1)
+    draws = np.stack(
+        [along + 0.1 * random.standard_normal(500), 1e-3 * along, random.standard_normal(500)], 1
+    )
     chosen = typical_outcomes(draws, QUANTILES)
     assert all((draws == each).all(1).any() for each in chosen)  # draws as they are, not mixtures
     assert [y[0] for y in chosen] == sorted(y[0] for y in chosen)

@@ -1,4 +1,6 @@
-"""The oracles against independent truths: differentiation, quadrature, sampling, and numbers worked out elsewhere."""
+"""The oracles against independent truths: differentiation, quadrature, sampling, and numbers worked
+out elsewhere.
+"""
 
 import functools
 import math
@@ -13,15 +15,15 @@ import pytest
 from jaxtyping import Array
 
 from scorebed.errors import InvalidValueError, ScorebedError
-from scorebed.rollout import log_likelihood, log_likelihoods, observe
+from scorebed.rollout import log_likelihood, log_likelihoods, simulate_outcomes
 from scorebed.tasks import ORACLE_TASKS
 from scorebed.tasks.base import IID
-from scorebed.tasks.closed_form import ClosedForm
-from scorebed.tasks.fading_noise import FadingNoise
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
-from scorebed.tasks.projection import Projection
-from scorebed.tasks.sign import Sign
+from scorebed.tasks.oracles.closed_form import ClosedForm
+from scorebed.tasks.oracles.fading_noise import FadingNoise
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.projection import Projection
+from scorebed.tasks.oracles.sign import Sign
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -35,7 +37,9 @@ OPTIONS = {
     "sign": {"noise": 1.4},
     "fading-noise": {"prior_scale": 1.6, "noise": 0.9},
 }
-ORACLES: dict[str, ClosedForm] = {name: make(**OPTIONS[name]) for name, make in ORACLE_TASKS.items()}
+ORACLES: dict[str, ClosedForm] = {
+    name: make(**OPTIONS[name]) for name, make in ORACLE_TASKS.items()
+}
 TRAJECTORIES = 50_000
 
 
@@ -64,7 +68,9 @@ class Samples(NamedTuple):
 
 
 def parameter_grid(task: ClosedForm) -> tuple[np.ndarray, np.ndarray]:
-    """Points z and weights with Σ w f(z) = E[f(z)], z ~ N(0, I), to rounding for smooth f; two points for a sign."""
+    """Points z and weights with Σ w f(z) = E[f(z)], z ~ N(0, I), to rounding for smooth f; two
+    points for a sign.
+    """
     if isinstance(task, Sign):
         return np.asarray([[-1.0], [1.0]]), np.asarray([0.5, 0.5])
     k = task.prior.dim
@@ -79,7 +85,7 @@ def answers(name: str) -> Answers:
     @eqx.filter_jit
     def evaluate(task: ClosedForm, us: Array, z: Array, noise: Array, grid: Array) -> Answers:
         xis = task.designs.constrain(us)
-        ys = observe(task, task.prior.from_latent(z), xis, noise)
+        ys = simulate_outcomes(task, task.prior.from_latent(z), xis, noise)
         both_ways = jax.vmap(task.score)(jnp.stack([ys, ys[::-1]]), jnp.stack([xis, xis[::-1]]))
         forward, backward = (jax.tree.map(lambda a, i=i: a[i], both_ways) for i in (0, 1))
         return Answers(
@@ -98,7 +104,10 @@ def answers(name: str) -> Answers:
 
     task = ORACLES[name]
     random = np.random.default_rng(3)
-    us, noise = random.normal(size=(task.horizon, task.designs.dim)), random.normal(size=(task.horizon, 1))
+    us, noise = (
+        random.normal(size=(task.horizon, task.designs.dim)),
+        random.normal(size=(task.horizon, 1)),
+    )
     z, grid = random.normal(size=task.prior.dim), parameter_grid(task)[0]
     return jax.tree.map(np.asarray, evaluate(task, *map(jnp.asarray, (us, z, noise, grid))))
 
@@ -109,7 +118,7 @@ def samples(name: str) -> Samples:
     def evaluate(task: ClosedForm, xis: Array, zs: Array, noises: Array) -> Samples:
         def single(z: Array, noise: Array) -> Samples:
             theta = task.prior.from_latent(z)
-            ys = observe(task, theta, xis, noise)
+            ys = simulate_outcomes(task, theta, xis, noise)
             ratio = log_likelihood(task, theta, ys, xis) - task.marginal_log_prob(ys, xis)
             return Samples(ratio, task.information_gain(ys, xis), task.score(ys, xis))
 
@@ -119,11 +128,15 @@ def samples(name: str) -> Samples:
     random = np.random.default_rng(4)
     zs = random.normal(size=(TRAJECTORIES, task.prior.dim))
     noises = random.normal(size=(TRAJECTORIES, task.horizon, 1))
-    return jax.tree.map(np.asarray, evaluate(task, *map(jnp.asarray, (answers(name).xis, zs, noises))))
+    return jax.tree.map(
+        np.asarray, evaluate(task, *map(jnp.asarray, (answers(name).xis, zs, noises)))
+    )
 
 
 def assert_mean(sample: np.ndarray, truth: float) -> None:
-    """|mean − truth| ≤ 4.892 sd/√N over the first axis: one false alarm in a million; rounding for constants."""
+    """|mean − truth| ≤ 4.892 sd/√N over the first axis: one false alarm in a million; rounding for
+    constants.
+    """
     error = 4.892 * sample.std(0) / len(sample) ** 0.5
     np.testing.assert_array_less(np.abs(sample.mean(0) - truth), error + 1e-10)
 
@@ -157,10 +170,14 @@ def test_the_marginal_is_the_mean_of_the_likelihood(oracle: str) -> None:
 
 
 def test_the_gain_is_the_fall_of_entropy(oracle: str) -> None:
-    """H[prior] − H[posterior] of this very history = E_{p(θ | y)}[log p(θ | y)] − E_{p(θ)}[log p(θ)], by quadrature."""
+    """H[prior] − H[posterior] of this very history = E_{p(θ | y)}[log p(θ | y)] − E_{p(θ)}[log
+    p(θ)], by quadrature.
+    """
     task, answer, (z, weights) = ORACLES[oracle], answers(oracle), parameter_grid(ORACLES[oracle])
     log_ratio = answer.log_likelihoods - answer.marginal  # log p(θ | y) / p(θ)
-    log_prior = np.full(len(z), -math.log(2)) if isinstance(task, Sign) else -0.5 * (z**2).sum(1)  # + constants, cancel
+    log_prior = (
+        np.full(len(z), -math.log(2)) if isinstance(task, Sign) else -0.5 * (z**2).sum(1)
+    )  # + constants, cancel
     posterior = weights * np.exp(log_ratio)
     gain = posterior @ (log_ratio + log_prior) - weights @ log_prior
     assert gain == pytest.approx(float(answer.gain), abs=1e-7)
@@ -172,7 +189,9 @@ def test_the_eig_is_the_mean_gain(oracle: str) -> None:
 
 
 def test_the_eig_is_the_mean_log_ratio(oracle: str) -> None:
-    """EIG = E[log p(y | θ, ξ) − log p(y | ξ)]. 50,000 trajectories catch an error of 0.04 of the ratio's spread."""
+    """EIG = E[log p(y | θ, ξ) − log p(y | ξ)]. 50,000 trajectories catch an error of 0.04 of the
+    ratio's spread.
+    """
     assert_mean(samples(oracle).log_ratio, float(answers(oracle).eig))
 
 
@@ -184,13 +203,18 @@ def test_scores_average_zero(oracle: str) -> None:
 
 def test_the_eig_gradient_is_its_derivative(oracle: str) -> None:
     answer = answers(oracle)
-    np.testing.assert_allclose(answer.eig_gradient, answer.eig_gradient_by_autodiff, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(
+        answer.eig_gradient, answer.eig_gradient_by_autodiff, rtol=1e-8, atol=1e-10
+    )
 
 
 def test_scores_of_iid_tasks_are_equivariant(oracle: str) -> None:
     """Histories in reverse give scores in reverse, for iid tasks and for no other."""
     answer = answers(oracle)
-    same = [np.allclose(a[::-1], b, rtol=1e-9) for a, b in zip(answer.score, answer.score_of_reversed, strict=True)]
+    same = [
+        np.allclose(a[::-1], b, rtol=1e-9)
+        for a, b in zip(answer.score, answer.score_of_reversed, strict=True)
+    ]
     assert all(same) == isinstance(ORACLES[oracle], IID)
 
 
@@ -242,7 +266,9 @@ def test_the_public_task_has_its_known_optimum() -> None:
 
 
 class Adaptive(NamedTuple):
-    """Expectations over one policy: information, its gradient, and what the Stein and Fisher terms contribute to it."""
+    """Expectations over one policy: information, its gradient, and what the Stein and Fisher terms
+    contribute to it.
+    """
 
     information: np.ndarray
     gradient: np.ndarray
@@ -254,8 +280,8 @@ class Adaptive(NamedTuple):
 def two_adaptive_steps() -> Adaptive:
     """ξ₁ = φ₁, ξ₂ = φ₂ + κ y₁ at (1, ½, ½), with τ = σ = 1.
 
-    In u = (θ + ε₁)/√2 and v = (θ − ε₁)/√2, also N(0, 1), everything but y₁ = √2 u is polynomial: few nodes are exact.
-    """
+    In u = (θ + ε₁)/√2 and v = (θ − ε₁)/√2, also N(0, 1), everything but y₁ = √2 u is polynomial:
+    few nodes are exact."""
     task = LinearGaussian(horizon=2)
     (u, v, noise), weights = hermite(150, 8, 8)
     thetas, noises = (u + v) / 2**0.5, jnp.stack([(u - v) / 2**0.5, noise], axis=1)
@@ -268,10 +294,14 @@ def two_adaptive_steps() -> Adaptive:
 
     def single(phi: Array, theta: Array, noise: Array) -> Adaptive:
         (ys, xis), pull_back = jax.vjp(lambda phi: trajectory(phi, theta, noise), phi)
-        gain, gradient = jax.value_and_grad(lambda phi: task.information_gain(*trajectory(phi, theta, noise)))(phi)
+        gain, gradient = jax.value_and_grad(
+            lambda phi: task.information_gain(*trajectory(phi, theta, noise))
+        )(phi)
         s_y, s_xi = task.score(ys, xis)
         # The likelihood term is zero: the noise is additive.
-        return Adaptive(gain, gradient, pull_back((-s_y, 0 * s_xi))[0], pull_back((0 * s_y, -s_xi))[0])
+        return Adaptive(
+            gain, gradient, pull_back((-s_y, 0 * s_xi))[0], pull_back((0 * s_y, -s_xi))[0]
+        )
 
     phi = jnp.asarray([1.0, 0.5, 0.5])
     each = jax.jit(jax.vmap(single, (None, 0, 0)))(phi, thetas, noises)
@@ -288,7 +318,9 @@ def test_golden_adaptive_information() -> None:
 
 
 def test_golden_adaptive_gradient_by_scores() -> None:
-    """Stein and Fisher terms with the exact score give the gradient; without the Fisher term ∂φ₁ is 14% wrong."""
+    """Stein and Fisher terms with the exact score give the gradient; without the Fisher term ∂φ₁ is
+    14% wrong.
+    """
     result = two_adaptive_steps()
     np.testing.assert_allclose(result.fisher, [-0.0668501733, 0.0, 0.0], atol=2e-10)
     np.testing.assert_allclose(result.stein + result.fisher, GRADIENT, atol=2e-10)
@@ -322,7 +354,9 @@ def test_scalar_linear_gaussian() -> None:
     np.testing.assert_allclose(gradient, tau**2 * designs / v, rtol=1e-12)
     xi, v_of = designs[:, None], v[:, None]
     np.testing.assert_allclose(s_y, -y / v_of, atol=1e-12)
-    np.testing.assert_allclose(s_xi, -(tau**2) * xi / v_of + tau**2 * xi * y**2 / v_of**2, atol=1e-12)
+    np.testing.assert_allclose(
+        s_xi, -(tau**2) * xi / v_of + tau**2 * xi * y**2 / v_of**2, atol=1e-12
+    )
     np.testing.assert_allclose(loss_y @ weights, designs**2 * V / sigma**4, rtol=1e-10)
     irreducible = (V * (sigma**2 - tau**2 * designs**2) ** 2 / v + 2 * designs**2 * V**2) / sigma**4
     np.testing.assert_allclose(loss_xi @ weights, irreducible, rtol=1e-10)
@@ -336,7 +370,9 @@ def test_golden_sign() -> None:
 
 
 def test_fading_noise_terms() -> None:
-    """The likelihood term is +1 for every sample, the Stein term averages −σ²e^{−2ξ}/v, and their sum is τ²/v."""
+    """The likelihood term is +1 for every sample, the Stein term averages −σ²e^{−2ξ}/v, and their
+    sum is τ²/v.
+    """
     tau, sigma = 1.3, 0.8
     task = FadingNoise(prior_scale=tau, noise=sigma, horizon=1)
     designs = np.asarray([-0.7, 0.4])
@@ -369,30 +405,43 @@ def test_projection_has_an_interior_optimum() -> None:
     task = Projection(prior_scale=1.5, noise=0.8)
     rho, angles = (1.5 / 0.8) ** 2, np.linspace(0, np.pi, 13)
     xis = jnp.asarray(np.stack([angles + 0.3, np.full(13, 0.3)], axis=1)[..., None])
-    eigs, gradients = jax.jit(lambda xis: (jax.vmap(task.eig)(xis), jax.vmap(task.eig_gradient)(xis)))(xis)
-    np.testing.assert_allclose(eigs, 0.5 * np.log(1 + 2 * rho + rho**2 * np.sin(angles) ** 2), rtol=1e-12)
+    eigs, gradients = jax.jit(
+        lambda xis: (jax.vmap(task.eig)(xis), jax.vmap(task.eig_gradient)(xis))
+    )(xis)
+    np.testing.assert_allclose(
+        eigs, 0.5 * np.log(1 + 2 * rho + rho**2 * np.sin(angles) ** 2), rtol=1e-12
+    )
     assert int(np.argmax(eigs)) == 6
     assert float(eigs[6]) == pytest.approx(math.log(1 + rho)) == task.optimal_eig()
     np.testing.assert_allclose(gradients[6], 0.0, atol=1e-12)
 
 
 def test_information_on_one_parameter_obeys_the_chain_rule() -> None:
-    """I(θ₁; y) = I(θ₁, θ₂; y) − I(θ₂; y | θ₁), where the last is a scalar problem with the conditional prior."""
+    """I(θ₁; y) = I(θ₁, θ₂; y) − I(θ₂; y | θ₁), where the last is a scalar problem with the
+    conditional prior.
+    """
     (a, b), (_, d) = covariance = ((1.0, 0.6), (0.6, 2.0))
     task = LinearGaussian(mean=(0.5, -1.0), covariance=covariance, noise=0.8)
     xis = np.random.default_rng(0).normal(size=(3, 2))
-    of_first, of_both = jax.jit(lambda xis: (task.eig_of(xis, parameter=0), task.eig(xis)))(jnp.asarray(xis))
+    of_first, of_both = jax.jit(lambda xis: (task.eig_of(xis, parameter=0), task.eig(xis)))(
+        jnp.asarray(xis)
+    )
     conditional = 0.5 * math.log1p((d - b**2 / a) * (xis[:, 1] ** 2).sum() / 0.8**2)
     assert float(of_first) == pytest.approx(float(of_both) - conditional)
 
 
 @pytest.mark.parametrize(("dim", "scale"), [(1, 1e6), (2, 1e-6), (3, 1e6)])
 def test_units_do_not_matter(dim: int, scale: float) -> None:
-    """EIG in single precision is unchanged when parameters, or outcomes, are measured in other units."""
+    """EIG in single precision is unchanged when parameters, or outcomes, are measured in other
+    units.
+    """
     random = np.random.default_rng(0)
     root = random.normal(size=(dim, dim))
     covariance, mean = root @ root.T + np.eye(dim), (0.0,) * dim
-    covariance, xis = 0.5 * (covariance + covariance.T), random.normal(size=(3, dim)).astype(np.float32)
+    covariance, xis = (
+        0.5 * (covariance + covariance.T),
+        random.normal(size=(3, dim)).astype(np.float32),
+    )
 
     def eig(covariance: np.ndarray, xis: np.ndarray, noise: float) -> float:
         with jax.enable_x64(False):
@@ -400,7 +449,9 @@ def test_units_do_not_matter(dim: int, scale: float) -> None:
             return float(jax.jit(task.eig)(jnp.asarray(xis)))
 
     truth = eig(covariance, xis, 1.0)
-    assert eig(covariance * scale**2, xis / np.float32(scale), 1.0) == pytest.approx(truth, rel=1e-5)
+    assert eig(covariance * scale**2, xis / np.float32(scale), 1.0) == pytest.approx(
+        truth, rel=1e-5
+    )
     assert eig(covariance, xis * np.float32(scale), scale) == pytest.approx(truth, rel=1e-5)
 
 
@@ -415,6 +466,8 @@ def test_units_do_not_matter(dim: int, scale: float) -> None:
     ],
 )
 @pytest.mark.parametrize("options", [{"horizon": 0}, {"noise": 0.0}, {"noise": -1.0}])
-def test_bad_arguments_are_refused(make: Callable[..., ClosedForm], what: str, options: dict[str, float]) -> None:
+def test_bad_arguments_are_refused(
+    make: Callable[..., ClosedForm], what: str, options: dict[str, float]
+) -> None:
     with pytest.raises(InvalidValueError, match=rf"a {what} task, got .*Fix:"):
         make(**options)

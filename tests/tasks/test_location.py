@@ -6,10 +6,12 @@ import pytest
 
 from scorebed.errors import InvalidValueError, UnknownNameError
 from scorebed.tasks import TASKS, make_task
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.library.location import LocationFinding
 
 
-@pytest.mark.parametrize(("dim", "sources", "horizon"), [(1, 1, 1), (2, 2, 30), (3, 10, 30), (5, 4, 7)])
+@pytest.mark.parametrize(
+    ("dim", "sources", "horizon"), [(1, 1, 1), (2, 2, 30), (3, 10, 30), (5, 4, 7)]
+)
 def test_intensity_in_any_dimension(dim: int, sources: int, horizon: int) -> None:
     """μ = b + Σ_k α / (m + ‖θ_k − ξ‖²), and y is log μ with noise of 0.5."""
     task = LocationFinding(dim=dim, sources=sources, horizon=horizon)
@@ -25,11 +27,21 @@ def test_intensity_in_any_dimension(dim: int, sources: int, horizon: int) -> Non
 def test_a_source_is_loudest_at_the_sensor() -> None:
     """μ = b + α/m on top of the only source."""
     task = LocationFinding(dim=2, sources=1, background=0.2, floor=0.01, strength=3.0)
-    assert float(task.intensity(jnp.asarray([0.3, 0.4]), jnp.asarray([0.3, 0.4]))) == pytest.approx(0.2 + 300.0)
+    assert float(task.intensity(jnp.asarray([0.3, 0.4]), jnp.asarray([0.3, 0.4]))) == pytest.approx(
+        0.2 + 300.0
+    )
 
 
 @pytest.mark.parametrize(
-    "options", [{"dim": 0}, {"sources": 0}, {"horizon": 0}, {"noise": 0.0}, {"floor": -1.0}, {"background": 0.0}]
+    "options",
+    [
+        {"dim": 0},
+        {"sources": 0},
+        {"horizon": 0},
+        {"noise": 0.0},
+        {"floor": -1.0},
+        {"background": 0.0},
+    ],
 )
 def test_bad_arguments_are_refused(options: dict[str, float]) -> None:
     with pytest.raises(InvalidValueError, match=r"a location-finding task, got .*Fix:"):
@@ -38,7 +50,11 @@ def test_bad_arguments_are_refused(options: dict[str, float]) -> None:
 
 def test_built_in_tasks_have_the_paper_s_sizes() -> None:
     """(T, parameters, designs, outcomes)."""
-    sizes = {name: (t.horizon, t.prior.dim, t.designs.dim, t.outcome_dim) for name in TASKS for t in [make_task(name)]}
+    sizes = {
+        name: (t.horizon, t.prior.dim, t.designs.dim, t.outcome_dim)
+        for name in TASKS
+        for t in [make_task(name)]
+    }
     assert sizes == {
         "location-finding": (30, 4, 2, 1),
         "location-finding-3d": (30, 30, 3, 1),

@@ -20,7 +20,9 @@ def space(request: pytest.FixtureRequest) -> Space:
 @pytest.mark.usefixtures("float64")
 def test_unconstrain_inverts_constrain(space: Space) -> None:
     u = jnp.asarray(np.random.default_rng(0).normal(size=(50, 2)))
-    np.testing.assert_allclose(jax.jit(lambda u: space.unconstrain(space.constrain(u)))(u), u, rtol=1e-9)
+    np.testing.assert_allclose(
+        jax.jit(lambda u: space.unconstrain(space.constrain(u)))(u), u, rtol=1e-9
+    )
 
 
 @pytest.mark.usefixtures("float64")
@@ -57,7 +59,8 @@ def test_quantities_print_their_units() -> None:
 
 
 @pytest.mark.parametrize(
-    ("low", "high"), [((0.0,), (1.0,)), ((0.0, 1.0), (1.0, 1.0)), ((0.0, 2.0), (1.0, 1.0)), ((), ())]
+    ("low", "high"),
+    [((0.0,), (1.0,)), ((0.0, 1.0), (1.0, 1.0)), ((0.0, 2.0), (1.0, 1.0)), ((), ())],
 )
 def test_bad_limits_are_refused(low: tuple[float, ...], high: tuple[float, ...]) -> None:
     with pytest.raises(InvalidValueError, match=r"expected 2 pairs with low < high.*Fix:"):

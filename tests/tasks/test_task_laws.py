@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array
 
-from scorebed.rollout import log_likelihood, log_likelihoods, observe
+from scorebed.rollout import log_likelihood, log_likelihoods, simulate_outcomes
 from scorebed.tasks.base import IID, Markov, Task
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -48,7 +48,9 @@ class Experiment(NamedTuple):
 
 @functools.cache
 def one_step(task: Task) -> Step:
-    """θ from the prior, designs from the space, a state after one step with any outcome, and many outcomes of the next."""
+    """θ from the prior, designs from the space, a state after one step with any outcome, and many
+    outcomes of the next.
+    """
     random = np.random.default_rng(1)
     z, u, v, y, noise = (
         random.normal(size=(CONDITIONS, *shape))
@@ -63,7 +65,11 @@ def one_step(task: Task) -> Step:
 
     @eqx.filter_jit
     def evaluate(task: Task, z: Array, u: Array, v: Array, y: Array, noise: Array) -> Step:
-        theta, xi, past = task.prior.from_latent(z), task.designs.constrain(u), task.designs.constrain(v)
+        theta, xi, past = (
+            task.prior.from_latent(z),
+            task.designs.constrain(u),
+            task.designs.constrain(v),
+        )
         state = task.advance(theta, task.initial(theta), past, 0.7 * y)
 
         def single(noise: Array) -> Step:
@@ -76,13 +82,16 @@ def one_step(task: Task) -> Step:
 
             jacobian, y = jax.jacfwd(outcome, has_aux=True)(noise)
             value, gradients = jax.value_and_grad(log_prob, (0, 1, 2))(y, theta, xi)
-            total = jax.grad(lambda xi: log_prob(task.outcome(theta, state, xi, noise), theta, xi))(xi)
+            total = jax.grad(lambda xi: log_prob(task.outcome(theta, state, xi, noise), theta, xi))(
+                xi
+            )
             return Step(theta, state, xi, noise, y, value, jacobian, gradients, total)
 
         return jax.vmap(single)(noise)
 
     rows = [
-        jax.tree.map(np.asarray, evaluate(task, *map(jnp.asarray, row))) for row in zip(z, u, v, y, noise, strict=True)
+        jax.tree.map(np.asarray, evaluate(task, *map(jnp.asarray, row)))
+        for row in zip(z, u, v, y, noise, strict=True)
     ]
     return jax.tree.map(lambda *leaves: np.stack(leaves), *rows)
 
@@ -97,10 +106,12 @@ def log_density(task: Task, ys: Array, thetas: Array, states: Any, xis: Array) -
     n = len(ys)
     pad = -n % CHUNK
     rows = jax.tree.map(
-        lambda a: np.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1), mode="edge"), (ys, thetas, states, xis)
+        lambda a: np.pad(a, [(0, pad)] + [(0, 0)] * (a.ndim - 1), mode="edge"),
+        (ys, thetas, states, xis),
     )
     chunks = [
-        _log_density(task, *jax.tree.map(lambda a, i=i: a[i : i + CHUNK], rows)) for i in range(0, n + pad, CHUNK)
+        _log_density(task, *jax.tree.map(lambda a, i=i: a[i : i + CHUNK], rows))
+        for i in range(0, n + pad, CHUNK)
     ]
     return np.concatenate(chunks)[:n]
 
@@ -117,40 +128,56 @@ def experiment(task: Task) -> Experiment:
     @eqx.filter_jit
     def evaluate(task: Task, thetas: Array, us: Array, noise: Array) -> Experiment:
         xis = task.designs.constrain(us)
-        ys = observe(task, thetas[0], xis, noise)
+        ys = simulate_outcomes(task, thetas[0], xis, noise)
         both = jnp.stack([ys, ys[::-1]]), jnp.stack([xis, xis[::-1]])
         singly = jax.vmap(functools.partial(log_likelihood, task), (0, None, None))
         forward, backward = jax.vmap(singly, (None, 0, 0))(thetas, *both)
-        return Experiment(thetas, ys, xis, forward, log_likelihoods(task, thetas, ys, xis), backward)
+        return Experiment(
+            thetas, ys, xis, forward, log_likelihoods(task, thetas, ys, xis), backward
+        )
 
-    us, noise = (random.normal(size=(task.horizon, d)) for d in (task.designs.dim, task.outcome_dim))
-    return jax.tree.map(np.asarray, evaluate(task, *map(jnp.asarray, (one_step(task).theta[:, 0], us, noise))))
+    us, noise = (
+        random.normal(size=(task.horizon, d)) for d in (task.designs.dim, task.outcome_dim)
+    )
+    return jax.tree.map(
+        np.asarray, evaluate(task, *map(jnp.asarray, (one_step(task).theta[:, 0], us, noise)))
+    )
 
 
 def assert_zero_mean(samples: np.ndarray) -> None:
     """The mean over axis 1 is zero, within chance and rounding."""
     error = samples.std(1) * Z_ALARM / samples.shape[1] ** 0.5
-    np.testing.assert_array_less(np.abs(samples.mean(1)), error + 1e-9 * (1 + np.abs(samples).max(1)))
+    np.testing.assert_array_less(
+        np.abs(samples.mean(1)), error + 1e-9 * (1 + np.abs(samples).max(1))
+    )
 
 
 def test_the_density_is_that_of_the_outcome(step: Step) -> None:
     """log p(y) = log N(noise; 0, I) − log |∂y/∂noise|: sampler and density are one model."""
     normal = -0.5 * (step.noise**2).sum(-1) - 0.5 * np.log(2 * np.pi) * step.noise.shape[-1]
-    np.testing.assert_allclose(step.log_prob, normal - np.linalg.slogdet(step.jacobian)[1], rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(
+        step.log_prob, normal - np.linalg.slogdet(step.jacobian)[1], rtol=1e-9, atol=1e-9
+    )
 
 
 def test_outcome_scores_average_zero(step: Step) -> None:
-    """E_y[∇_y log p] = 0. 4096 outcomes catch a density whose centre is off by 0.13 of its own width."""
+    """E_y[∇_y log p] = 0. 4096 outcomes catch a density whose centre is off by 0.13 of its own
+    width.
+    """
     assert_zero_mean(step.gradients[0])
 
 
 def test_parameter_scores_average_zero(step: Step) -> None:
-    """E_y[∇_θ log p] = 0. Catches a normaliser that leaves out what depends on θ, at 0.13 of the score's own size."""
+    """E_y[∇_θ log p] = 0. Catches a normaliser that leaves out what depends on θ, at 0.13 of the
+    score's own size.
+    """
     assert_zero_mean(step.gradients[1])
 
 
 def test_design_scores_average_zero(step: Step) -> None:
-    """E_y[∇_ξ log p] = 0: the Fisher term of static designs. Catches a normaliser that leaves out what depends on ξ."""
+    """E_y[∇_ξ log p] = 0: the Fisher term of static designs. Catches a normaliser that leaves out
+    what depends on ξ.
+    """
     assert_zero_mean(step.gradients[2])
 
 
@@ -164,7 +191,9 @@ def test_the_density_integrates_to_one(task: Task, step: Step) -> None:
     grid = np.asarray(list(itertools.product(*axes)))
     theta, state, xi = jax.tree.map(lambda a: np.broadcast_to(a, (len(grid), *a.shape)), first)
     cell = np.prod([axis[1] - axis[0] for axis in axes])
-    assert np.exp(log_density(task, grid, theta, state, xi)).sum() * cell == pytest.approx(1.0, abs=1e-6)
+    assert np.exp(log_density(task, grid, theta, state, xi)).sum() * cell == pytest.approx(
+        1.0, abs=1e-6
+    )
 
 
 def test_gradients_match_finite_differences(task: Task, step: Step) -> None:
@@ -180,11 +209,15 @@ def test_gradients_match_finite_differences(task: Task, step: Step) -> None:
     ys, thetas, xis = np.split(moved, sizes, axis=1)
     states = jax.tree.map(lambda a: np.concatenate([np.repeat(a, d, axis=0)] * 2), state)
     up, down = log_density(task, ys, thetas, states, xis).reshape(2, n, d)
-    np.testing.assert_allclose((up - down) / (2 * h), gradients, rtol=1e-5, atol=1e-5 * (1 + np.abs(gradients).max()))
+    np.testing.assert_allclose(
+        (up - down) / (2 * h), gradients, rtol=1e-5, atol=1e-5 * (1 + np.abs(gradients).max())
+    )
 
 
 def test_additive_noise_is_what_it_claims(task: Task, step: Step) -> None:
-    """The likelihood term d/dξ log p(y(ξ) | θ, ξ) is zero for every sample exactly when the task says so."""
+    """The likelihood term d/dξ log p(y(ξ) | θ, ξ) is zero for every sample exactly when the task
+    says so.
+    """
     zero = np.abs(step.total).max() <= 1e-9 * (1 + np.abs(step.gradients[2]).max())
     assert zero == task.additive_noise
 
@@ -195,13 +228,17 @@ def test_likelihoods_of_many_parameters_are_those_of_each(task: Task) -> None:
 
 
 def test_steps_without_state_can_be_exchanged(task: Task) -> None:
-    """log p(y_{1:T} | ξ_{1:T}, θ) forgets the order of (y_t, ξ_t) if, and only if, the task is iid."""
+    """log p(y_{1:T} | ξ_{1:T}, θ) forgets the order of (y_t, ξ_t) if, and only if, the task
+    is iid.
+    """
     run = experiment(task)
     assert np.allclose(run.singly, run.reversed, rtol=1e-9) == isinstance(task, IID)
 
 
 def test_a_history_is_the_sum_of_its_steps(task: Task) -> None:
-    """Transitions collected one by one through `initial` and `advance`, added up in another order."""
+    """Transitions collected one by one through `initial` and `advance`, added up in another
+    order.
+    """
     run = experiment(task)
     theta, states = jnp.asarray(run.thetas[0]), []
     state = task.initial(theta)

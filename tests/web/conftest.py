@@ -19,7 +19,9 @@ BASE = f"http://127.0.0.1:{PORT}"
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory) -> Path:
-    """A run of the linear-Gaussian task (three steps, one covariate within ±2) with an adaptive policy."""
+    """A run of the linear-Gaussian task (three steps, one covariate within ±2) with an adaptive
+    policy.
+    """
     return make_run(tmp_path_factory.mktemp("web") / "run")
 
 
@@ -49,7 +51,9 @@ def client(hub):
     from scorebed.web.guard import Door
 
     app = make_app(hub, Door(TOKEN, PORT, frozenset({"127.0.0.1", "localhost", "[::1]"})))
-    return lambda **headers: TestClient(app, base_url=BASE, headers=headers, raise_server_exceptions=True)
+    return lambda **headers: TestClient(
+        app, base_url=BASE, headers=headers, raise_server_exceptions=True
+    )
 
 
 @pytest.fixture

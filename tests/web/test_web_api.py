@@ -1,4 +1,6 @@
-"""The JSON interface is the engine: the same designs, the same refusals, one row per step whatever is sent twice."""
+"""The JSON interface is the engine: the same designs, the same refusals, one row per step whatever
+is sent twice.
+"""
 
 import concurrent.futures
 
@@ -16,7 +18,9 @@ def rows(hub, kind="observed"):
     return [event for event in hub.store.events(1) if event.kind == kind]
 
 
-def test_an_experiment_by_requests_gives_the_designs_that_python_gives(instrument, begun, run, tmp_path):
+def test_an_experiment_by_requests_gives_the_designs_that_python_gives(
+    instrument, begun, run, tmp_path
+):
     with Session.create(run, db=tmp_path / "python.sqlite", seed=3) as python:
         answer = instrument.get(begun).json()
         for y, xi in ((0.5, None), (-1.0, 1.25), (0.7, None)):
@@ -55,7 +59,9 @@ def test_what_is_sent_twice_is_stored_once(instrument, begun, hub):
 
 def test_an_outcome_and_the_next_design_reach_the_disk_by_one_write(instrument, begun, hub):
     proposal, seen = instrument.get(begun).json()["next"]["id"], []
-    hub.store._connection.set_trace_callback(lambda sql: seen.append(sql) if sql == "COMMIT" else None)
+    hub.store._connection.set_trace_callback(
+        lambda sql: seen.append(sql) if sql == "COMMIT" else None
+    )
     answer = instrument.post(f"{begun}/observe", json={"y": 0.5, "proposal": proposal})
     hub.store._connection.set_trace_callback(None)
     assert answer.headers["content-type"] == "application/json"
@@ -69,14 +75,19 @@ def test_many_threads_that_send_each_step_twice_store_one_row_each(instrument, b
         proposal = instrument.get(begun).json()["next"]["id"]
         body = {"y": 0.1 * step, "proposal": proposal}
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
-            answers = list(pool.map(lambda _, b=body: instrument.post(f"{begun}/observe", json=b), range(8)))
+            answers = list(
+                pool.map(lambda _, b=body: instrument.post(f"{begun}/observe", json=b), range(8))
+            )
         assert {answer.status_code for answer in answers} == {200}
         assert len(rows(hub)) == step
 
 
 def test_the_name_of_an_experiment_begins_one(instrument):
     for _ in range(2):
-        assert instrument.post("/api/experiments", json={"token": "a"}).json()["name"] == "experiment-1"
+        assert (
+            instrument.post("/api/experiments", json={"token": "a"}).json()["name"]
+            == "experiment-1"
+        )
     assert instrument.post("/api/experiments", json={"name": "experiment-1"}).status_code == 409
     for bad in (
         {"name": ""},
@@ -91,8 +102,15 @@ def test_the_name_of_an_experiment_begins_one(instrument):
     assert [item["name"] for item in instrument.get("/api/experiments").json()] == ["experiment-1"]
 
 
-def test_the_improbable_is_asked_back_only_where_somebody_can_answer_and_never_discarded(instrument, begun, hub):
-    body = {"y": ["60"], "xi": ["2"], "proposal": instrument.get(begun).json()["next"]["id"], "token": "t"}
+def test_the_improbable_is_asked_back_only_where_somebody_can_answer_and_never_discarded(
+    instrument, begun, hub
+):
+    body = {
+        "y": ["60"],
+        "xi": ["2"],
+        "proposal": instrument.get(begun).json()["next"]["id"],
+        "token": "t",
+    }
     asked = instrument.post(f"{begun}/observe", json={**body, "ask": True})
     assert asked.status_code == 409
     assert asked.json()["improbable"]
@@ -215,7 +233,9 @@ def test_what_if_says_the_design_that_then_follows_and_stores_nothing(instrument
     assert "No step is left" in page.get("/experiments/1/outlook").text
 
 
-def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back(instrument, page, begun):
+def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back(
+    instrument, page, begun
+):
     first = instrument.get(begun).json()["next"]["design"][0]
     low, high = (first + 0.1, 2.0) if first < 1 else (-2.0, first - 0.1)
     limited = instrument.post(f"{begun}/limit", json={"low": [str(low)], "high": high}).json()
@@ -225,7 +245,9 @@ def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back
     assert "The policy wanted" in now
     assert "Designs are limited to" in now
     assert "Undo the last change" in now
-    assert instrument.post(f"{begun}/limit", json={"low": [""], "high": [None]}).json()["next"]["design"] == [first]
+    assert instrument.post(f"{begun}/limit", json={"low": [""], "high": [None]}).json()["next"][
+        "design"
+    ] == [first]
     assert "Not as trained" not in page.get("/experiments/1/now").text
     planned = instrument.post(f"{begun}/plan", json={"steps": 2}).json()
     assert planned["horizon"] == 2
@@ -245,14 +267,18 @@ def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back
     assert 'id="undo-3"' in page.get("/experiments/1/now").text
 
 
-def test_one_policy_is_refined_at_a_time_and_what_came_of_it_is_told(instrument, begun, hub, monkeypatch):
+def test_one_policy_is_refined_at_a_time_and_what_came_of_it_is_told(
+    instrument, begun, hub, monkeypatch
+):
     session = hub.session(1)
     nothing = Remaining(0.5, 0.6, 0.01)
     found = Refined(False, "pce", 40, 3.2, nothing, nothing, 0.0, 0.01)
 
     def refine(seconds):
         assert seconds == 3.0
-        assert instrument.post(f"{begun}/refine", json={"seconds": 3}).status_code == 503  # meanwhile
+        assert (
+            instrument.post(f"{begun}/refine", json={"seconds": 3}).status_code == 503
+        )  # meanwhile
         assert instrument.post(f"{begun}/observe", json={"y": 0.5}).status_code == 200
         return found
 
@@ -275,8 +301,15 @@ def test_a_policy_is_refined_by_a_request(instrument, begun, page):
 
 @pytest.mark.usefixtures("begun")
 def test_doubts_about_the_designs_are_shown_with_what_is_known(page, hub, monkeypatch):
-    monkeypatch.setattr(hub.session(1), "warnings", lambda: ("The policy has not met <b>such</b> a design: step 1.",))
-    assert 'class="warning">The policy has not met &lt;b&gt;such' in page.get("/experiments/1/knowledge").text
+    monkeypatch.setattr(
+        hub.session(1),
+        "warnings",
+        lambda: ("The policy has not met <b>such</b> a design: step 1.",),
+    )
+    assert (
+        'class="warning">The policy has not met &lt;b&gt;such'
+        in page.get("/experiments/1/knowledge").text
+    )
 
 
 def test_who_waits_for_a_posterior_never_keeps_others_from_a_design(instrument, begun, hub):
@@ -292,7 +325,9 @@ def test_who_waits_for_a_posterior_never_keeps_others_from_a_design(instrument, 
 @pytest.mark.usefixtures("begun")
 def test_an_experiment_of_another_run_is_listed_and_not_opened(page, hub):
     found = hub.store.find("bench")
-    values = {name: getattr(found, name) for name in ("run", "task", "policy_sha256", "seed", "horizon")}
+    values = {
+        name: getattr(found, name) for name in ("run", "task", "policy_sha256", "seed", "horizon")
+    }
     with hub.store.writing():
         hub.store.begin({**values, "name": "other", "fingerprint": "0" * 64})
     assert [item["ours"] for item in page.get("/api/experiments").json()] == [False, True]

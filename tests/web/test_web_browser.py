@@ -1,7 +1,7 @@
 """A person at the bench: a real browser, a real server, killed in the middle.
 
-Needs Playwright and Debian's chromium (`apt install chromium`); the tests are skipped where either is missing.
-"""
+Needs Playwright and Debian's chromium (`apt install chromium`); the tests are skipped where either
+is missing."""
 
 import contextlib
 import json
@@ -29,9 +29,13 @@ from scorebed.session.posterior import Beliefs  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [
-    "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking", "--disable-component-update",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
     "--disable-sync",
-]  # fmt: skip
+]
 PATIENCE = 60_000  # milliseconds: the first posterior compiles, and the machine may be busy
 
 pytestmark = pytest.mark.skipif(
@@ -51,13 +55,24 @@ class Server:
             "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
         }
         self._command = [
-            sys.executable, "-c", "from scorebed.cli import main; main()",
-            "serve", str(folder), "--db", str(db), "--port", str(self.port), "--json",
-        ]  # fmt: skip
+            sys.executable,
+            "-c",
+            "from scorebed.cli import main; main()",
+            "serve",
+            str(folder),
+            "--db",
+            str(db),
+            "--port",
+            str(self.port),
+            "--json",
+        ]
 
     def start(self) -> dict[str, str]:
         self.process = subprocess.Popen(
-            self._command, stdout=subprocess.PIPE, start_new_session=True, env=os.environ | self._cache
+            self._command,
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+            env=os.environ | self._cache,
         )
         text = ""
         while not text.rstrip().endswith("}"):
@@ -95,10 +110,19 @@ def watched(context, complaints):
     window = context.new_page()
     window.set_default_timeout(PATIENCE)
     window.on("pageerror", lambda error: complaints.append(str(error)))
-    window.on("console", lambda m: complaints.append(m.text) if m.type == "error" and "status of 4" not in m.text
-              and "net::ERR_" not in m.text else None)  # fmt: skip
     window.on(
-        "request", lambda r: None if r.url.startswith(("http://127.0.0.1:", "data:")) else complaints.append(r.url)
+        "console",
+        lambda m: (
+            complaints.append(m.text)
+            if m.type == "error" and "status of 4" not in m.text and "net::ERR_" not in m.text
+            else None
+        ),
+    )
+    window.on(
+        "request",
+        lambda r: (
+            None if r.url.startswith(("http://127.0.0.1:", "data:")) else complaints.append(r.url)
+        ),
     )
     return window
 
@@ -108,28 +132,41 @@ SOURCES = np.asarray([[0.5, -0.8], [-1.0, 1.0]])
 DICE = np.random.default_rng(0)
 PLACES = [
     *map(tuple, DICE.normal(size=(27, 2)).round(2).tolist()),
-    (0.55, -0.8), (0.5, -0.75), (-1.02, 1.0),
-]  # fmt: skip
+    (0.55, -0.8),
+    (0.5, -0.75),
+    (-1.02, 1.0),
+]
 OUTCOMES = [
-    round(float(np.log(0.1 + (1 / (1e-4 + ((SOURCES - xi) ** 2).sum(1))).sum()) + 0.5 * DICE.normal()), 4)
+    round(
+        float(
+            np.log(0.1 + (1 / (1e-4 + ((SOURCES - xi) ** 2).sum(1))).sum()) + 0.5 * DICE.normal()
+        ),
+        4,
+    )
     for xi in PLACES
 ]
 
 
 def enter(window, place, outcome):
     """Type an outcome and the place where it was measured."""
-    window.locator("#other summary").press("Enter")  # a click would wait for a window in the background to be drawn
+    window.locator("#other summary").press(
+        "Enter"
+    )  # a click would wait for a window in the background to be drawn
     for i, x in enumerate(place):
         window.locator(f"#xi-{i}").fill(str(x))
     window.locator("#y-0").fill(str(outcome))
     window.keyboard.press("Enter")
 
 
-def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server(chromium, tmp_path):
-    """Location finding, thirty steps, against a long run of the posterior. Sources are interchangeable, so what is compared does
-    not depend on their order: the mean of their sum, coordinate by coordinate. The last outcome is the first one next to the
-    second source: a posterior without it is off by three standard deviations. The tolerance is a fifth of one; two long runs
-    differ by 0.04."""
+def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_server(
+    chromium, tmp_path
+):
+    """Location finding, thirty steps, against a long run of the posterior. Sources are
+    interchangeable, so what is compared does not depend on their order: the mean of their sum,
+    coordinate by coordinate. The last outcome is the first one next to the second source: a
+    posterior without it is off by three standard deviations. The tolerance is a fifth of one; two
+    long runs differ by 0.04.
+    """
     expect = sync_api.expect
     expect.set_options(timeout=PATIENCE)
     complaints: list[str] = []
@@ -187,7 +224,9 @@ def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_s
         expect(me.locator("#outlook tbody tr")).to_have_count(5)
         me.get_by_label("If the next log intensity were").fill("1.1")
         me.keyboard.press("Enter")
-        expect(me.locator("#what-if-said")).to_contain_text("Then the next design would be sensor x")
+        expect(me.locator("#what-if-said")).to_contain_text(
+            "Then the next design would be sensor x"
+        )
         told = re.findall(r"[-−]?[0-9.]*[0-9]", me.locator("#what-if-said").inner_text())
 
         # Fewer steps, said what that means, and taken back.
@@ -247,19 +286,35 @@ def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_s
         expect(me.locator("#knowledge")).to_have_attribute(
             "data-key", me.locator("#now").get_attribute("data-sequence")
         )
-        cells = [me.locator("#knowledge tbody tr").nth(row).locator("td").first.inner_text() for row in range(4)]
+        cells = [
+            me.locator("#knowledge tbody tr").nth(row).locator("td").first.inner_text()
+            for row in range(4)
+        ]
         means = np.asarray([float(cell.replace("−", "-")) for cell in cells])
     finally:
         server.kill()
 
     with Session.open(load(run), db=db, experiment="bench <b>") as stored:
         records = stored.state.records
-        assert [r.used for r in records if r.step != 2] == [p for step, p in enumerate(PLACES, start=1) if step != 2]
-        assert [r.y for r in records] == [(1.1 if step == 2 else y,) for step, y in enumerate(OUTCOMES, start=1)]
+        assert [r.used for r in records if r.step != 2] == [
+            p for step, p in enumerate(PLACES, start=1) if step != 2
+        ]
+        assert [r.y for r in records] == [
+            (1.1 if step == 2 else y,) for step, y in enumerate(OUTCOMES, start=1)
+        ]
         kinds = [event.kind for event in stored.history()]
-        assert (kinds.count("observed"), kinds.count("undone"), kinds.count("corrected")) == (31, 2, 1)
+        assert (kinds.count("observed"), kinds.count("undone"), kinds.count("corrected")) == (
+            31,
+            2,
+            1,
+        )
         assert len(stored._store.experiments()) == 1  # a double click began one
-        long = Beliefs(stored.task, seed=1, particles=8192).posterior(records).theta.reshape(-1, 2, 2).sum(1)
+        long = (
+            Beliefs(stored.task, seed=1, particles=8192)
+            .posterior(records)
+            .theta.reshape(-1, 2, 2)
+            .sum(1)
+        )
     assert np.all(np.abs(means.reshape(2, 2).sum(0) - long.mean(0)) < long.std(0) / 5)
     assert not complaints
 
@@ -269,7 +324,9 @@ def test_the_page_needs_no_sideways_scrolling_and_every_field_has_a_name(server,
     complaints: list[str] = []
     link = server.start()["link"]
     for width in (320, 390, 820, 1400):
-        context = chromium.new_context(viewport={"width": width, "height": 900}, color_scheme="dark")
+        context = chromium.new_context(
+            viewport={"width": width, "height": 900}, color_scheme="dark"
+        )
         window = watched(context, complaints)
         window.goto(link)
         window.wait_for_url(f"http://127.0.0.1:{server.port}/")
@@ -277,11 +334,16 @@ def test_the_page_needs_no_sideways_scrolling_and_every_field_has_a_name(server,
         window.get_by_role("button", name="Begin").click()
         sync_api.expect(window.locator("#pictures svg").first).to_be_visible(timeout=PATIENCE)
         assert window.evaluate("document.documentElement.scrollWidth") <= width
-        unnamed = "Array.from(document.querySelectorAll('input')).filter((i) => !i.labels.length).length"
+        unnamed = (
+            "Array.from(document.querySelectorAll('input')).filter((i) => !i.labels.length).length"
+        )
         assert window.evaluate(unnamed) == 0
-        big = window.evaluate("parseFloat(getComputedStyle(document.querySelector('#now .big')).fontSize)")
+        big = window.evaluate(
+            "parseFloat(getComputedStyle(document.querySelector('#now .big')).fontSize)"
+        )
         largest = window.evaluate(
-            "Math.max(...Array.from(document.querySelectorAll('body *'), (e) => parseFloat(getComputedStyle(e).fontSize)))"
+            "Math.max(...Array.from(document.querySelectorAll('body *'), (e) => "
+            "parseFloat(getComputedStyle(e).fontSize)))"
         )
         assert big == largest
         context.close()

@@ -1,4 +1,6 @@
-"""Who may ask, and what: token, Host, Origin, content security policy, size, escaping, names of files. One law each."""
+"""Who may ask, and what: token, Host, Origin, content security policy, size, escaping, names of
+files. One law each.
+"""
 
 import re
 
@@ -15,12 +17,30 @@ from scorebed.web.rendering import render
 BASE, PORT, TOKEN = "http://127.0.0.1:8321", 8321, "k" * 43
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 PATHS = (
-    "/", "/list", "/version", "/experiments/1", "/experiments/1/now", "/experiments/1/knowledge", "/experiments/1/experiment.csv",
-    "/experiments/1/experiment.json", "/static/live.js", "/openapi.json", "/api/experiments", "/api/experiments/1",
-    "/api/experiments/1/version", "/api/experiments/1/summary", "/api/experiments/1/observe", "/api/experiments/1/undo",
-    "/experiments/1/outlook", "/static/changes.js", "/api/experiments/1/outlook", "/api/experiments/1/foresee",
-    "/api/experiments/1/limit", "/api/experiments/1/plan", "/api/experiments/1/refine",
-)  # fmt: skip
+    "/",
+    "/list",
+    "/version",
+    "/experiments/1",
+    "/experiments/1/now",
+    "/experiments/1/knowledge",
+    "/experiments/1/experiment.csv",
+    "/experiments/1/experiment.json",
+    "/static/live.js",
+    "/openapi.json",
+    "/api/experiments",
+    "/api/experiments/1",
+    "/api/experiments/1/version",
+    "/api/experiments/1/summary",
+    "/api/experiments/1/observe",
+    "/api/experiments/1/undo",
+    "/experiments/1/outlook",
+    "/static/changes.js",
+    "/api/experiments/1/outlook",
+    "/api/experiments/1/foresee",
+    "/api/experiments/1/limit",
+    "/api/experiments/1/plan",
+    "/api/experiments/1/refine",
+)
 EVIL = "<script>alert(1)</script>\"'&<img src=x onerror=alert(2)>"
 
 
@@ -77,9 +97,14 @@ def test_a_foreign_host_is_refused_by_every_method(client, host):
     assert right.get("/", params={"token": TOKEN}).status_code == 421
 
 
-@pytest.mark.parametrize("host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"LOCALHOST:{PORT}", f"[::1]:{PORT}"])
+@pytest.mark.parametrize(
+    "host", [f"127.0.0.1:{PORT}", f"localhost:{PORT}", f"LOCALHOST:{PORT}", f"[::1]:{PORT}"]
+)
 def test_our_own_names_are_known(client, host):
-    assert client(Authorization=f"Bearer {TOKEN}", Host=host).get("/api/experiments").status_code == 200
+    assert (
+        client(Authorization=f"Bearer {TOKEN}", Host=host).get("/api/experiments").status_code
+        == 200
+    )
 
 
 @pytest.mark.parametrize(
@@ -98,16 +123,27 @@ def test_a_cookie_changes_things_only_with_our_origin(client, page, begun):
     assert silent.get(begun).status_code == 200
     assert silent.post(f"{begun}/observe", json={"y": 1.0}).status_code == 403
     assert (
-        page.post(f"{begun}/note", json={"text": "here"}, headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+        page.post(
+            f"{begun}/note", json={"text": "here"}, headers={"Sec-Fetch-Site": "cross-site"}
+        ).status_code
+        == 403
     )
     assert (
-        page.post(f"{begun}/note", json={"text": "here"}, headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+        page.post(
+            f"{begun}/note", json={"text": "here"}, headers={"Sec-Fetch-Site": "same-origin"}
+        ).status_code
+        == 200
     )
 
 
-def test_every_answer_has_a_policy_without_inline_script_and_every_page_keeps_to_it(page, client, begun):
+def test_every_answer_has_a_policy_without_inline_script_and_every_page_keeps_to_it(
+    page, client, begun
+):
     page.post(f"{begun}/observe", json={"y": 1.0})
-    answers = [page.get(path, headers={"Accept": "text/html"}) for path in (*PATHS, "/nowhere", "/experiments/99")]
+    answers = [
+        page.get(path, headers={"Accept": "text/html"})
+        for path in (*PATHS, "/nowhere", "/experiments/99")
+    ]
     answers += [
         client(Accept="text/html").get("/"),
         client(Host="evil").get("/"),
@@ -131,9 +167,13 @@ def test_every_answer_has_a_policy_without_inline_script_and_every_page_keeps_to
 def test_long_bodies_are_refused_announced_or_not(instrument, begun):
     long = b'{"text": "' + b"x" * 2**20 + b'"}'
     assert instrument.post(f"{begun}/note", content=long).status_code == 413
-    pieces = (long[i : i + 65536] for i in range(0, len(long), 65536))  # without a length in the header
+    pieces = (
+        long[i : i + 65536] for i in range(0, len(long), 65536)
+    )  # without a length in the header
     assert instrument.post(f"{begun}/note", content=pieces).status_code == 413
-    lied = instrument.post(f"{begun}/note", content=b"{}", headers={"Content-Length": "99999999999"})
+    lied = instrument.post(
+        f"{begun}/note", content=b"{}", headers={"Content-Length": "99999999999"}
+    )
     assert lied.status_code == 413
     short = b'{"text": "' + b"x" * (2**20 - 12) + b'"}'
     kind = {"Content-Type": "application/json"}
@@ -144,22 +184,75 @@ def test_long_bodies_are_refused_announced_or_not(instrument, begun):
 
 
 BAD_VALUES = (
-    "NaN", "Infinity", "-Infinity", "1e999", "-1e999", "[NaN]", "[1e999]", '"NaN"', '"1e999"', '"1,5"', '""', '" "',
-    '"0x10"', '"1_0"', '"1 2"', "[1, 2]", "[]", "null", "true", "[[1]]", "[[[[1]]]]", "{}", '{"a": 1}', '"inf"', "1e300",
-    '"1e-400"', "[null]", '["a"]', '"\\ud800"', "9" * 400, "[" * 500 + "]" * 500, '"' + "1" * 5000 + '"', '"<b>1</b>"',
-)  # fmt: skip
+    "NaN",
+    "Infinity",
+    "-Infinity",
+    "1e999",
+    "-1e999",
+    "[NaN]",
+    "[1e999]",
+    '"NaN"',
+    '"1e999"',
+    '"1,5"',
+    '""',
+    '" "',
+    '"0x10"',
+    '"1_0"',
+    '"1 2"',
+    "[1, 2]",
+    "[]",
+    "null",
+    "true",
+    "[[1]]",
+    "[[[[1]]]]",
+    "{}",
+    '{"a": 1}',
+    '"inf"',
+    "1e300",
+    '"1e-400"',
+    "[null]",
+    '["a"]',
+    '"\\ud800"',
+    "9" * 400,
+    "[" * 500 + "]" * 500,
+    '"' + "1" * 5000 + '"',
+    '"<b>1</b>"',
+)
 BAD_BODIES = (
-    b"", b"{", b"[]", b"null", b"3", b'"y"', b"\xff", b"{}", b'{"y": 1, "y": 2}', b'{"y": 1, "z": 2}',
-    b'{"y": 1, "step": 1.5}', b'{"y": 1, "step": "1"}', b'{"y": 1, "step": true}', b'{"y": 1, "step": 0}',
-    b'{"y": 1, "step": 2}', b'{"y": 1, "step": 99999999999999999999999}', b'{"y": 1, "token": 5}', b'{"y": 1, "token": ""}',
-    b'{"y": 1, "token": "\\u0000"}', b'{"y": 1, "ask": 1}', b'{"y": 1, "xi": 9}', b'{"y": 1, "xi": "a"}',
-    b'{"y": 1, "\\ud800": 1}', b'{"y": 1, "proposal": NaN}', b'{"y": 1, "proposal": 77}', b"[" * 100000,
-)  # fmt: skip
+    b"",
+    b"{",
+    b"[]",
+    b"null",
+    b"3",
+    b'"y"',
+    b"\xff",
+    b"{}",
+    b'{"y": 1, "y": 2}',
+    b'{"y": 1, "z": 2}',
+    b'{"y": 1, "step": 1.5}',
+    b'{"y": 1, "step": "1"}',
+    b'{"y": 1, "step": true}',
+    b'{"y": 1, "step": 0}',
+    b'{"y": 1, "step": 2}',
+    b'{"y": 1, "step": 99999999999999999999999}',
+    b'{"y": 1, "token": 5}',
+    b'{"y": 1, "token": ""}',
+    b'{"y": 1, "token": "\\u0000"}',
+    b'{"y": 1, "ask": 1}',
+    b'{"y": 1, "xi": 9}',
+    b'{"y": 1, "xi": "a"}',
+    b'{"y": 1, "\\ud800": 1}',
+    b'{"y": 1, "proposal": NaN}',
+    b'{"y": 1, "proposal": 77}',
+    b"[" * 100000,
+)
 
 
 def test_what_is_no_outcome_is_refused_with_a_sentence_and_stores_nothing(instrument, begun):
     for body in (*(f'{{"y": {value}}}'.encode() for value in BAD_VALUES), *BAD_BODIES):
-        answer = instrument.post(f"{begun}/observe", content=body, headers={"Content-Type": "application/json"})
+        answer = instrument.post(
+            f"{begun}/observe", content=body, headers={"Content-Type": "application/json"}
+        )
         assert 400 <= answer.status_code < 500, (body[:80], answer.text)
         detail = answer.json()["detail"]
         assert isinstance(detail, str), body[:80]
@@ -169,21 +262,56 @@ def test_what_is_no_outcome_is_refused_with_a_sentence_and_stores_nothing(instru
 
 
 BAD_CHANGES = {
-    "foresee": (b"{}", b'{"y": NaN}', b'{"y": "1,5"}', b'{"y": [1, 2]}', b'{"y": 1, "xi": 9}', b'{"y": 1, "z": 1}', b"[]"),
-    "limit": (b'{"low": [1, 2]}', b'{"low": "x"}', b'{"low": NaN}', b'{"low": 1, "high": -1}', b'{"low": -9}', b'{"low": true}',
-              b'{"low": 0, "sequence": 99}', b'{"lower": 0}', b'{"low": [[0]]}', b'{"high": "1e999"}', b'{"low": {}}'),
-    "plan": (b"{}", b'{"steps": 0}', b'{"steps": 1.5}', b'{"steps": "3"}', b'{"steps": true}', b'{"steps": 1000000}',
-             b'{"steps": 2, "sequence": 99}', b'{"steps": 99999999999999999999}'),
-    "refine": (b'{"seconds": 0}', b'{"seconds": 601}', b'{"seconds": 1e999}', b'{"seconds": "5"}', b'{"second": 5}',
-               b'{"seconds": -1}'),
-}  # fmt: skip
+    "foresee": (
+        b"{}",
+        b'{"y": NaN}',
+        b'{"y": "1,5"}',
+        b'{"y": [1, 2]}',
+        b'{"y": 1, "xi": 9}',
+        b'{"y": 1, "z": 1}',
+        b"[]",
+    ),
+    "limit": (
+        b'{"low": [1, 2]}',
+        b'{"low": "x"}',
+        b'{"low": NaN}',
+        b'{"low": 1, "high": -1}',
+        b'{"low": -9}',
+        b'{"low": true}',
+        b'{"low": 0, "sequence": 99}',
+        b'{"lower": 0}',
+        b'{"low": [[0]]}',
+        b'{"high": "1e999"}',
+        b'{"low": {}}',
+    ),
+    "plan": (
+        b"{}",
+        b'{"steps": 0}',
+        b'{"steps": 1.5}',
+        b'{"steps": "3"}',
+        b'{"steps": true}',
+        b'{"steps": 1000000}',
+        b'{"steps": 2, "sequence": 99}',
+        b'{"steps": 99999999999999999999}',
+    ),
+    "refine": (
+        b'{"seconds": 0}',
+        b'{"seconds": 601}',
+        b'{"seconds": 1e999}',
+        b'{"seconds": "5"}',
+        b'{"second": 5}',
+        b'{"seconds": -1}',
+    ),
+}
 
 
 def test_what_is_no_change_is_refused_with_a_sentence_and_stores_nothing(instrument, begun):
     seen = instrument.get(begun).json()["sequence"]
     for verb, bodies in BAD_CHANGES.items():
         for body in bodies:
-            answer = instrument.post(f"{begun}/{verb}", content=body, headers={"Content-Type": "application/json"})
+            answer = instrument.post(
+                f"{begun}/{verb}", content=body, headers={"Content-Type": "application/json"}
+            )
             assert 400 <= answer.status_code < 500, (verb, body, answer.text)
             assert 10 < len(answer.json()["detail"]) < 600, (verb, body)
             assert "input" not in answer.json(), (verb, body)
@@ -191,8 +319,15 @@ def test_what_is_no_change_is_refused_with_a_sentence_and_stores_nothing(instrum
 
 
 def test_only_json_is_taken(instrument, begun):
-    for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
-        answer = instrument.post(f"{begun}/observe", content=b'{"y": 1}', headers={"Content-Type": kind})
+    for kind in (
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "",
+    ):
+        answer = instrument.post(
+            f"{begun}/observe", content=b'{"y": 1}', headers={"Content-Type": kind}
+        )
         assert answer.status_code == 415
 
 
@@ -211,7 +346,9 @@ def test_what_people_write_is_shown_escaped(page):
 def test_names_and_units_of_a_task_are_shown_escaped():
     evil = (Quantity(EVIL, EVIL),)
     row = Foresight(0.5, (1.0,), (2.0,))
-    text = render("_outlook.html", designs=evil, outcomes=evil, rows=(row,), problem=None, sequence=1)
+    text = render(
+        "_outlook.html", designs=evil, outcomes=evil, rows=(row,), problem=None, sequence=1
+    )
     assert "<script>alert" not in text
     assert text.count("&lt;script&gt;alert(1)") == 4
     pairs = draw_pairs([*evil, *evil], np.zeros((9, 2)), np.zeros((9, 2)))
@@ -220,10 +357,15 @@ def test_names_and_units_of_a_task_are_shown_escaped():
 
 
 def test_files_are_named_by_us(page):
-    number = page.post("/api/experiments", json={"name": '../../x"; filename="evil.exe'}).json()["experiment"]
+    number = page.post("/api/experiments", json={"name": '../../x"; filename="evil.exe'}).json()[
+        "experiment"
+    ]
     for ending in ("csv", "json"):
         answer = page.get(f"/experiments/{number}/experiment.{ending}")
-        assert answer.headers["content-disposition"] == f'attachment; filename="experiment-{number}.{ending}"'
+        assert (
+            answer.headers["content-disposition"]
+            == f'attachment; filename="experiment-{number}.{ending}"'
+        )
     for path in (
         "../app.py",
         "..%2Fapp.py",

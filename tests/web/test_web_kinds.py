@@ -1,4 +1,6 @@
-"""A model without a density on the page and by requests: designs, steps and pictures, and a sentence in the posterior's place."""
+"""A model without a density on the page and by requests: designs, steps and pictures, and a
+sentence in the posterior's place.
+"""
 
 from pathlib import Path
 
@@ -9,7 +11,7 @@ pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install '
 from live_runs import make_run
 
 from scorebed.runs.load import load
-from scorebed.runs.own import read_task
+from scorebed.runs.user_task import read_task
 from scorebed.session.posterior import NO_DENSITY
 
 WASHOUT = f"{Path(__file__).parents[2] / 'examples' / 'tasks' / 'washout.py'}:Washout"
@@ -21,7 +23,9 @@ def run(tmp_path_factory):
     return load(folder, task=read_task(WASHOUT))
 
 
-def test_without_a_density_there_is_a_sentence_in_the_place_of_the_posterior(page, instrument, begun):
+def test_without_a_density_there_is_a_sentence_in_the_place_of_the_posterior(
+    page, instrument, begun
+):
     answer = instrument.post(f"{begun}/observe", json={"y": 0.8, "ask": True}).json()
     assert answer["problem"] is None
     assert answer["next"]["step"] == 2

@@ -58,12 +58,16 @@ def test_every_task_has_a_picture_of_its_steps(name, y):
     grid = Curve.grid(task, state)
     curve = Curve(grid, (-1.0,) * len(grid), (1.0,) * len(grid))
     for known in (posterior, None):
-        picture = draw_space(task, state, known, predicted if known else (), curve if known else Curve())
+        picture = draw_space(
+            task, state, known, predicted if known else (), curve if known else Curve()
+        )
         root = parsed(picture.svg)
         assert all(math.isfinite(value) for value in numbers(root))
         assert picture.caption
         titles = [e.text for e in root.iter() if e.tag == "title"]
-        assert sum((t or "").startswith("step ") for t in titles) >= 2  # two were measured, one was skipped
+        assert (
+            sum((t or "").startswith("step ") for t in titles) >= 2
+        )  # two were measured, one was skipped
 
 
 def test_dots_lie_where_their_values_are():
@@ -114,7 +118,9 @@ def dots(root):
     """The places of all particles, panel by panel."""
     paths = [e.attrib["d"] for e in root.iter() if e.attrib.get("class") == "pair"]
     return [
-        np.asarray([[float(v) for v in dot.removesuffix("h0").split()] for dot in path.split("M")[1:]])
+        np.asarray(
+            [[float(v) for v in dot.removesuffix("h0").split()] for dot in path.split("M")[1:]]
+        )
         for path in paths
     ]
 
@@ -131,7 +137,9 @@ def test_pairs_are_all_drawn_up_to_six_parameters_and_the_telling_ones_beyond(co
         return
     root = parsed(svg)
     assert len(panels(root)) == pictures
-    width, height = map(float, next(e for e in root.iter() if e.tag == "svg").attrib["viewBox"].split()[2:])
+    width, height = map(
+        float, next(e for e in root.iter() if e.tag == "svg").attrib["viewBox"].split()[2:]
+    )
     assert all(math.isfinite(value) for value in numbers(root))
     for panel, places in zip(panels(root), dots(root), strict=True):
         x, y, side = (float(panel.attrib[name]) for name in ("x", "y", "width"))
@@ -144,7 +152,9 @@ def test_pairs_are_all_drawn_up_to_six_parameters_and_the_telling_ones_beyond(co
 
 
 def test_a_pair_is_drawn_with_the_first_across_and_the_second_up():
-    """The second parameter is the first one: dots lie on the rising diagonal; turned over, on the falling one."""
+    """The second parameter is the first one: dots lie on the rising diagonal; turned over, on the
+    falling one.
+    """
     x = np.random.default_rng(0).normal(size=500)
     for sign in (1, -1):
         theta = np.stack([x, sign * x], axis=1)
@@ -153,7 +163,9 @@ def test_a_pair_is_drawn_with_the_first_across_and_the_second_up():
 
 
 def test_the_telling_pairs_are_found_without_a_correlation():
-    """Two modes on a diagonal cross have no correlation, and say more about each other than a weak linear dependence does."""
+    """Two modes on a diagonal cross have no correlation, and say more about each other than a weak
+    linear dependence does.
+    """
     rng = np.random.default_rng(0)
     theta = rng.normal(size=(2000, 8))
     theta[:, 5] = rng.choice([-1, 1], 2000) * theta[:, 2] + 0.1 * rng.normal(size=2000)

@@ -1,4 +1,6 @@
-"""`scorebed serve`: where it listens, how it goes by name, the file of its token, and its refusals in one line."""
+"""`scorebed serve`: where it listens, how it goes by name, the file of its token, and its refusals
+in one line.
+"""
 
 import os
 import socket
@@ -88,7 +90,10 @@ def test_a_port_that_is_taken_is_named(folder, capsys):
 
 
 def test_the_second_piece_of_an_answer_does_not_wait_for_the_first():
-    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()) as client:
+    with (
+        listen("127.0.0.1", 0) as listening,
+        socket.create_connection(listening.getsockname()) as client,
+    ):
         there, _ = listening.accept()
         with there:
             assert there.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)

@@ -1,25 +1,31 @@
-"""The myopic designer: at every step the design of largest one-step expected information gain under the posterior so far.
+"""The myopic designer: at every step the design of largest one-step expected information gain under
+the posterior so far.
 
-    ξ_t = argmax_ξ  E_{θ ~ p(θ | h_{t−1}), y ~ p(y | θ, ξ)} [ log p(y | θ, ξ) − log Σ_m w_m p(y | θ_m, ξ) ]
+    ξ_t = argmax_ξ  E_{θ ~ p(θ | h_{t−1}), y ~ p(y | θ, ξ)} [ log p(y | θ, ξ) − log Σ_m w_m p(y |
+    θ_m, ξ) ]
 
-with the posterior p(θ | h_{t−1}) as N weighted particles θ_m = f(z_m), which are both the distribution of θ and the marginal
-of y. Nothing is trained and nothing is planned beyond the next outcome: what a trained policy is to be compared with.
+with the posterior p(θ | h_{t−1}) as N weighted particles θ_m = f(z_m), which are both the
+distribution of θ and the marginal of y. Nothing is trained and nothing is planned beyond the next
+outcome: what a trained policy is to be compared with.
 
-The search has one round over the whole design space and several around the best design so far, with steps that shrink. All
-designs of a step are scored on the same θ and the same noise, so their differences are far more accurate than their values.
+The search has one round over the whole design space and several around the best design so far, with
+steps that shrink. All designs of a step are scored on the same θ and the same noise, so their
+differences are far more accurate than their values.
 
-New outcomes reweigh the particles. When the effective sample size falls below half, the particles are carried from the last
-history at which they had equal weights to the present one by tempered SMC (`inference/smc.py`), which moves them too.
+New outcomes reweigh the particles. When the effective sample size falls below half, the particles
+are carried from the last history at which they had equal weights to the present one by tempered SMC
+(`inference/smc.py`), which moves them too.
 
-The noise of the policy makes the search: a row per step, whose bits become a random key. `update` has no noise to use, so the
-randomness of the particles (where they start, resampling, moves) is drawn when the policy is made and belongs to it: the
-posterior of one designer is a function of the history, the same in every repetition of an experiment.
+The noise of the policy makes the search: a row per step, whose bits become a random key. `update`
+has no noise to use, so the randomness of the particles (where they start, resampling, moves) is
+drawn when the policy is made and belongs to it: the posterior of one designer is a function of the
+history, the same in every repetition of an experiment.
 
-Cost: C (1 + rounds) · outer · N + N NLE a step, and at most N t (1 + levels · moves) more when the particles are renewed at
-step t. When wrong: the particles can tell apart at most N values of θ, so a step's gain is estimated below log N, and a gain
-near that is too low; with tens of parameters some hundreds of particles and a few moves are too narrow a posterior; a search in
-many design coordinates needs more candidates; gradients through the designs are zero.
-"""
+Cost: C (1 + rounds) · outer · N + N NLE a step, and at most N t (1 + levels · moves) more when the
+particles are renewed at step t. When wrong: the particles can tell apart at most N values of θ, so
+a step's gain is estimated below log N, and a gain near that is too low; with tens of parameters
+some hundreds of particles and a few moves are too narrow a posterior; a search in many design
+coordinates needs more candidates; gradients through the designs are zero."""
 
 import functools
 import itertools
@@ -47,30 +53,36 @@ CANDIDATES = 16
 ROUNDS = 2
 MOVES = 4
 LEVELS = 16
-# In units of the design space: how far the first round reaches where there are no limits, and the first step around a design.
+# In units of the design space: how far the first round reaches where there are no limits, and the
+# first step around a design.
 REACH = 1.5
 STEP = 0.3
 SHRINK = 0.3
 
 IMPOSSIBLE = (
-    "an outcome for the myopic designer, got one that no particle of its posterior can have made (every likelihood is zero, or "
-    "one is not a number), expected a finite outcome that the model allows. Fix: check its units, and the task's log_prob."
+    "an outcome for the myopic designer, got one that no particle of its posterior can have made "
+    "(every likelihood is zero, or "
+    "one is not a number), expected a finite outcome that the model allows. Fix: check its "
+    "units, and the task's log_prob."
 )
 TOO_LONG = (
-    "an outcome for the myopic designer, got one after the last step, expected at most the {} of the task's horizon. "
+    "an outcome for the myopic designer, got one after the last step, expected at most the {} of "
+    "the task's horizon. "
     "Fix: raise the horizon."
 )
 NO_GAIN = (
-    "the designs of the myopic designer, got no number as the information gain of any of them, expected one at least. "
+    "the designs of the myopic designer, got no number as the information gain of any of them, "
+    "expected one at least. "
     "Fix: check the task's outcome and log_prob within its design space."
 )
 
 
 class Belief(eqx.Module):
-    """p(θ | h_t) as weighted particles, and the history h_t, in arrays whose shapes do not change with t.
+    """p(θ | h_t) as weighted particles, and the history h_t, in arrays whose shapes do not change
+    with t.
 
-    The particles have equal weights under the first `known` outcomes; `log_weights` is the likelihood of those after it.
-    """
+    The particles have equal weights under the first `known` outcomes; `log_weights` is the
+    likelihood of those after it."""
 
     z: Float[Array, "N k"]
     theta: Float[Array, "N k"]
@@ -88,10 +100,11 @@ class Belief(eqx.Module):
 
 
 class Myopic(Policy):
-    """Greedy in the information gain of the next outcome. For tasks with independent steps or Markov transitions.
+    """Greedy in the information gain of the next outcome. For tasks with independent steps or
+    Markov transitions.
 
-    `start` are the particles of the prior and `salt` seeds their later moves; both are drawn once, from `key`.
-    """
+    `start` are the particles of the prior and `salt` seeds their later moves; both are drawn once,
+    from `key`."""
 
     task: Task
     start: Float[Array, "N k"]
@@ -115,23 +128,35 @@ class Myopic(Policy):
         key: PRNGKeyArray,
     ):
         if not isinstance(task, IID | Markov):
-            raise InvalidValueError("a task for the myopic designer", got=type(task).__name__,
-                                    expected="independent steps or Markov transitions",
-                                    fix="write the task as Markov, with the whole state as its outcome.")  # fmt: skip
+            raise InvalidValueError(
+                "a task for the myopic designer",
+                got=type(task).__name__,
+                expected="independent steps or Markov transitions",
+                fix="write the task as Markov, with the whole state as its outcome.",
+            )
         require_settings(particles, moves, TARGET, levels)
-        require(outer >= 1 and candidates >= 2 and rounds >= 0, "the search of the myopic designer",
-                got=f"outer={outer}, candidates={candidates}, rounds={rounds}",
-                expected="at least one outer sample, two candidates and no negative rounds",
-                fix=f"leave them out for {OUTER}, {CANDIDATES} and {ROUNDS}.")  # fmt: skip
+        require(
+            outer >= 1 and candidates >= 2 and rounds >= 0,
+            "the search of the myopic designer",
+            got=f"outer={outer}, candidates={candidates}, rounds={rounds}",
+            expected="at least one outer sample, two candidates and no negative rounds",
+            fix=f"leave them out for {OUTER}, {CANDIDATES} and {ROUNDS}.",
+        )
         key_start, key_salt = jr.split(key)
         self.task = task
         self.start = jr.normal(key_start, (task.prior.dim * particles,)).reshape(-1, particles).T
         self.salt = jr.uniform(key_salt, (2,))
-        self.outer, self.candidates, self.rounds, self.moves, self.levels = outer, candidates, rounds, moves, levels
+        self.outer, self.candidates, self.rounds, self.moves, self.levels = (
+            outer,
+            candidates,
+            rounds,
+            moves,
+            levels,
+        )
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 2"]:
-        # Two uniform numbers carry 46 random bits even in single precision. Arbitrary bits read as floats would not do: some
-        # are NaN or denormal, and need not survive a copy.
+        # Two uniform numbers carry 46 random bits even in single precision. Arbitrary bits read as
+        # floats would not do: some are NaN or denormal, and need not survive a copy.
         return jr.uniform(key, (horizon, 2))
 
     def init(self) -> Belief:
@@ -160,14 +185,24 @@ class Myopic(Policy):
             best: tuple[Scalar, Float[Array, " dx"]], step: tuple[Scalar, Float[Array, "C dx"]]
         ) -> tuple[tuple[Scalar, Float[Array, " dx"]], None]:
             scale, moves = step
-            xis = jnp.where(scale > 0, self._allowed(memory, _around(self.task.designs, best[1], scale * moves)), first)
-            gains = jax.lax.map(lambda xi: self._gain(memory, xi, *draws) - price(self.task, xi[None]), xis)
+            xis = jnp.where(
+                scale > 0,
+                self._allowed(memory, _around(self.task.designs, best[1], scale * moves)),
+                first,
+            )
+            gains = jax.lax.map(
+                lambda xi: self._gain(memory, xi, *draws) - price(self.task, xi[None]), xis
+            )
             gains = jnp.where(jnp.isnan(gains), -jnp.inf, gains)
             chosen = gains.argmax()
             wins = gains[chosen] > best[0]
-            return (jnp.where(wins, gains[chosen], best[0]), jnp.where(wins, xis[chosen], best[1])), None
+            return (
+                jnp.where(wins, gains[chosen], best[0]),
+                jnp.where(wins, xis[chosen], best[1]),
+            ), None
 
-        # The first round is marked by a scale of zero: one loop, since two would take twice as long to compile.
+        # The first round is marked by a scale of zero: one loop, since two would take twice as long
+        # to compile.
         scales = jnp.asarray([0.0, *(STEP * SHRINK**r for r in range(self.rounds))], first.dtype)
         start = (jnp.full((), -jnp.inf, first.dtype), first[0])
         gain, xi = jax.lax.scan(search, start, (scales, jnp.stack(moves)))[0]
@@ -176,23 +211,35 @@ class Myopic(Policy):
     def update(self, memory: Belief, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Belief:
         memory, xi, y = jax.lax.stop_gradient((memory, xi, y))
         over_particles = jax.vmap(self.task.log_prob, in_axes=(None, 1, None, None))
-        log_weights = memory.log_weights + over_particles(y, memory.theta.T, self._state(memory), xi)
+        log_weights = memory.log_weights + over_particles(
+            y, memory.theta.T, self._state(memory), xi
+        )
         # The largest is NaN if any is.
         log_weights = eqx.error_if(log_weights, ~jnp.isfinite(log_weights.max()), IMPOSSIBLE)
-        t = eqx.error_if(memory.observed, memory.observed >= self.task.horizon, TOO_LONG.format(self.task.horizon))
+        t = eqx.error_if(
+            memory.observed,
+            memory.observed >= self.task.horizon,
+            TOO_LONG.format(self.task.horizon),
+        )
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
-        memory = Belief(memory.z, memory.theta, log_weights, ys, xis, memory.known, t + 1, memory.passes)
-        # A loop of one round or none, where a `cond` would do: under `vmap` a `cond` computes both branches always, a loop
-        # computes nothing if no trajectory of the batch is in need.
+        memory = Belief(
+            memory.z, memory.theta, log_weights, ys, xis, memory.known, t + 1, memory.passes
+        )
+        # A loop of one round or none, where a `cond` would do: under `vmap` a `cond` computes both
+        # branches always, a loop computes nothing if no trajectory of the batch is in need.
         return jax.lax.while_loop(_degenerate, lambda belief: self._renew(belief), memory)
 
     def eig(self, memory: Belief, xi: Float[Array, " dx"], *, key: PRNGKeyArray) -> Scalar:
-        """Information gain to be expected of one outcome at ξ, estimated as the search does it. outer · N NLE."""
+        """Information gain to be expected of one outcome at ξ, estimated as the search does it.
+        outer · N NLE.
+        """
         return self._gain(memory, xi, *self._draws(memory, key=key))
 
     @property
     def nle_lower(self) -> int:
-        """Likelihood evaluations of designing one experiment of the task's horizon, if the particles are never renewed."""
+        """Likelihood evaluations of designing one experiment of the task's horizon, if the
+        particles are never renewed.
+        """
         return self.task.horizon * self._nle_per_step
 
     @property
@@ -204,8 +251,8 @@ class Myopic(Policy):
     def nle(self, memory: Belief) -> int:
         """What an experiment has cost so far, exactly; not inside compiled code.
 
-        As elsewhere, what a batch computes for members that need it not, and padding, is not counted.
-        """
+        As elsewhere, what a batch computes for members that need it not, and padding, is not
+        counted."""
         return int(memory.observed) * self._nle_per_step + len(self.start) * int(memory.passes)
 
     @property
@@ -219,20 +266,30 @@ class Myopic(Policy):
             return jnp.where(memory.observed > 0, memory.ys[memory.observed - 1], start)
         return None
 
-    def _draws(self, memory: Belief, *, key: PRNGKeyArray) -> tuple[Int[Array, " n"], Float[Array, "n dy"]]:
+    def _draws(
+        self, memory: Belief, *, key: PRNGKeyArray
+    ) -> tuple[Int[Array, " n"], Float[Array, "n dy"]]:
         """Numbers of the particles that make the outcomes, and the outcomes' noise."""
         key_theta, key_noise = jr.split(key)
         chosen = systematic_resample(key_theta, memory.weights, self.outer)
         return chosen, _normals((self.outer, self.task.outcome_dim), memory.ys.dtype, key=key_noise)
 
     def _gain(
-        self, memory: Belief, xi: Float[Array, " dx"], chosen: Int[Array, " n"], noise: Float[Array, "n dy"]
+        self,
+        memory: Belief,
+        xi: Float[Array, " dx"],
+        chosen: Int[Array, " n"],
+        noise: Float[Array, "n dy"],
     ) -> Scalar:
         """The nested Monte Carlo estimate on given draws, particles innermost."""
         state = self._state(memory)
-        ys = jax.vmap(self.task.outcome, in_axes=(0, None, None, 0))(memory.theta[chosen], state, xi, noise)
+        ys = jax.vmap(self.task.outcome, in_axes=(0, None, None, 0))(
+            memory.theta[chosen], state, xi, noise
+        )
         over_particles = jax.vmap(self.task.log_prob, in_axes=(None, 1, None, None))
-        each = jax.vmap(over_particles, in_axes=(0, None, None, None))(ys, memory.theta.T, state, xi)
+        each = jax.vmap(over_particles, in_axes=(0, None, None, None))(
+            ys, memory.theta.T, state, xi
+        )
         own = jnp.take_along_axis(each, chosen[:, None], axis=1)[:, 0]
         joint = each + jax.nn.log_softmax(memory.log_weights)
         top = joint.max(1)
@@ -240,21 +297,34 @@ class Myopic(Policy):
         return (own - marginal).mean()
 
     def _first_candidates(
-        self, memory: Belief, wide: Float[Array, "C dx"], moves: Float[Array, "C dx"], *, key: PRNGKeyArray
+        self,
+        memory: Belief,
+        wide: Float[Array, "C dx"],
+        moves: Float[Array, "C dx"],
+        *,
+        key: PRNGKeyArray,
     ) -> Float[Array, "C dx"]:
-        """Half of them all over the space, with the corners of a box; half around designs of the past, once there are any."""
+        """Half of them all over the space, with the corners of a box; half around designs of the
+        past, once there are any.
+        """
         space, half = self.task.designs, self.candidates // 2
         pick = jr.uniform(key, (half,), moves.dtype) * memory.observed.astype(moves.dtype)
         near = _around(space, memory.xis[pick.astype(int)], moves[:half])
         xis = _all_over(space, wide)
         if self.task.reach is not None:
-            place = functools.partial(self.task.reach.place, previous=self._previous(memory), step=memory.observed)
+            place = functools.partial(
+                self.task.reach.place, previous=self._previous(memory), step=memory.observed
+            )
             xis, near = jax.vmap(place)(xis), self._allowed(memory, near)
         return xis.at[-half:].set(jnp.where(memory.observed > 0, near, xis[-half:]))
 
     def _previous(self, memory: Belief) -> Float[Array, " dx"]:
         """The last design, or what a constraint says was before the first."""
-        start = memory.xis[0] if self.task.reach is None else self.task.reach.start().astype(memory.xis.dtype)
+        start = (
+            memory.xis[0]
+            if self.task.reach is None
+            else self.task.reach.start().astype(memory.xis.dtype)
+        )
         return jnp.where(memory.observed > 0, memory.xis[memory.observed - 1], start)
 
     def _allowed(self, memory: Belief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
@@ -293,12 +363,16 @@ def _key_of(numbers: Float[Array, " n"]) -> PRNGKeyArray:
 
 
 def _normals(shape: tuple[int, ...], dtype: jnp.dtype, *, key: PRNGKeyArray) -> Float[Array, "..."]:
-    """N(0, 1). Drawn as one long row: a draw with a short last axis takes XLA several times as long to compile."""
+    """N(0, 1). Drawn as one long row: a draw with a short last axis takes XLA several times as long
+    to compile.
+    """
     return jr.normal(key, (math.prod(shape),), dtype).reshape(shape)
 
 
 def _all_over(space: Space, normals: Float[Array, "n dx"]) -> Float[Array, "n dx"]:
-    """Designs spread over the space: uniform in a box, with its corners if they are few; Gaussian without limits."""
+    """Designs spread over the space: uniform in a box, with its corners if they are few; Gaussian
+    without limits.
+    """
     if not isinstance(space, Box):
         return space.constrain(REACH * normals)
     low, high = jnp.asarray(space.low, normals.dtype), jnp.asarray(space.high, normals.dtype)
@@ -309,7 +383,9 @@ def _all_over(space: Space, normals: Float[Array, "n dx"]) -> Float[Array, "n dx
     return xis.at[: len(corners)].set(jnp.asarray(corners, xis.dtype))
 
 
-def _around(space: Space, xi: Float[Array, "*n dx"], moves: Float[Array, "n dx"]) -> Float[Array, "n dx"]:
+def _around(
+    space: Space, xi: Float[Array, "*n dx"], moves: Float[Array, "n dx"]
+) -> Float[Array, "n dx"]:
     """ξ moved by `moves`, in units of the space; what leaves a box stops at its limits."""
     if not isinstance(space, Box):
         return space.constrain(space.unconstrain(xi) + moves)

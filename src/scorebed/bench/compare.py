@@ -1,8 +1,8 @@
-"""Methods side by side on one task: each trained with the same budget of likelihood evaluations, or for the same time.
+"""Methods side by side on one task: each trained with the same budget of likelihood evaluations, or
+for the same time.
 
-Every method has a run folder of its own below one folder, so that a comparison that was stopped goes on where it was, and any of
-its runs can be looked into like another.
-"""
+Every method has a run folder of its own below one folder, so that a comparison that was stopped
+goes on where it was, and any of its runs can be looked into like another."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,16 +12,16 @@ import jax
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scorebed.bench.presets import preset_values
-from scorebed.bounds import SATURATED
+from scorebed.bounds.contrastive import SATURATED
 from scorebed.errors import UnknownNameError, require
 from scorebed.policies import paper_policy
+from scorebed.presets.values import preset_values
 from scorebed.runs.budget import groups
 from scorebed.runs.config import METHODS, make_config
 from scorebed.runs.durable import make_folder
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Progress
 from scorebed.runs.methods import UNTRAINED, UPFRONT
+from scorebed.runs.stage import Progress
 from scorebed.runs.terms import Terms
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
@@ -48,23 +48,34 @@ class Entry(NamedTuple):
     @property
     def seconds(self) -> float:
         """Of training; bounds are not counted."""
-        stages = (s for stage, s in self.record["seconds"].items() if stage != "total" and not _is_bound(stage))
+        stages = (
+            s
+            for stage, s in self.record["seconds"].items()
+            if stage != "total" and not _is_bound(stage)
+        )
         return float(sum(stages))
 
     @property
     def saturated(self) -> bool:
-        """Whether its trajectories press against the ceiling: the lower bound then says little but log(M+1)."""
+        """Whether its trajectories press against the ceiling: the lower bound then says little but
+        log(M+1).
+        """
         return float(self.record["saturated"]) > SATURATED
 
     def row(self) -> list[str]:
         """The cells of `COLUMNS`."""
-        lower, upper = (f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}" for side in ("lower", "upper"))
+        lower, upper = (
+            f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}"
+            for side in ("lower", "upper")
+        )
         bounds = [lower + (" *" if self.saturated else ""), upper]
         return [self.method, *bounds, f"{self.record['nle']:,}", f"{self.seconds:.0f}"]
 
 
 def comparable(task: Task) -> tuple[str, ...]:
-    """The methods for a task: IO-SMC² is for policies with a density, the myopic designer for states that are data."""
+    """The methods for a task: IO-SMC² is for policies with a density, the myopic designer for
+    states that are data.
+    """
     refused = {"iosmc": paper_policy(task) != "gru", "myopic": not isinstance(task, IID | Markov)}
     return tuple(method for method in METHODS if not refused.get(method, False))
 
@@ -108,7 +119,13 @@ def compare(
 
 
 def _run(
-    path: Path, name: str, task: Task, method: str, terms: Terms, preset: str, overrides: Sequence[str]
+    path: Path,
+    name: str,
+    task: Task,
+    method: str,
+    terms: Terms,
+    preset: str,
+    overrides: Sequence[str],
 ) -> RunFolder:
     """A run to begin or to go on with."""
     if not (path / "config.toml").is_file():
@@ -119,9 +136,13 @@ def _run(
         return RunFolder.create(path, terms.apply(config, task))
     folder = RunFolder.open(path)
     begun = folder.config()
-    require((begun.task, begun.budget) == (name, terms.budget or 0), f"the comparison in {path.parent}",
-            got=f"a run of {begun.task} with a budget of {begun.budget:,}", expected=f"{name} with {terms}",
-            fix="give another folder by --out, or the same task and terms.")  # fmt: skip
+    require(
+        (begun.task, begun.budget) == (name, terms.budget or 0),
+        f"the comparison in {path.parent}",
+        got=f"a run of {begun.task} with a budget of {begun.budget:,}",
+        expected=f"{name} with {terms}",
+        fix="give another folder by --out, or the same task and terms.",
+    )
     return folder.own()
 
 
@@ -155,8 +176,14 @@ def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[Moment]:
 
 def table(entries: Sequence[Entry]) -> str:
     """The comparison as a Markdown table."""
-    rows = [list(COLUMNS), ["---", *["---:"] * (len(COLUMNS) - 1)], *(entry.row() for entry in entries)]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows) + "".join(f"\n{line}\n" for line in remarks(entries))
+    rows = [
+        list(COLUMNS),
+        ["---", *["---:"] * (len(COLUMNS) - 1)],
+        *(entry.row() for entry in entries),
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows) + "".join(
+        f"\n{line}\n" for line in remarks(entries)
+    )
 
 
 def remarks(entries: Sequence[Entry]) -> list[str]:
@@ -166,12 +193,17 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
         return []
     ceiling = float(pressed[0].record["ceiling"])
     return [
-        f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be far above the lower one."
+        f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be "
+        f"far above the lower one."
     ]
 
 
-def draw(entries: Sequence[Entry], title: str, *, against: Literal["nle", "seconds"] = "nle") -> Figure:
-    """EIG against NLE, or the seconds of training: how every bound rose, and where it ended. What is not trained is a level."""
+def draw(
+    entries: Sequence[Entry], title: str, *, against: Literal["nle", "seconds"] = "nle"
+) -> Figure:
+    """EIG against NLE, or the seconds of training: how every bound rose, and where it ended. What
+    is not trained is a level.
+    """
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes: Axes = figure.subplots()
     for i, entry in enumerate(entries):
@@ -186,9 +218,19 @@ def draw(entries: Sequence[Entry], title: str, *, against: Literal["nle", "secon
             best = [moment.lower for moment in entry.curve]
             axes.plot(spent, best, color=colour, linestyle=dashes, linewidth=1.2)
         end = entry.record["nle"] if against == "nle" else entry.seconds
-        axes.errorbar(end, lower, yerr=2 * entry.record["lower_se"], color=colour, fmt="o", capsize=3, label=label)
+        axes.errorbar(
+            end,
+            lower,
+            yerr=2 * entry.record["lower_se"],
+            color=colour,
+            fmt="o",
+            capsize=3,
+            label=label,
+        )
     axes.set_xscale("log")
-    axes.set_xlabel("likelihood evaluations of training (NLE)" if against == "nle" else "seconds of training")
+    axes.set_xlabel(
+        "likelihood evaluations of training (NLE)" if against == "nle" else "seconds of training"
+    )
     axes.set_ylabel("lower bound of the EIG (nats)")
     axes.set_title(title)
     axes.grid(alpha=0.3)

@@ -1,8 +1,7 @@
 """The draws that a check looks at: whole experiments, and many outcomes of single steps.
 
-Random numbers come from NumPy and go into the compiled programs as arguments: a generator inside of them would take longer to
-compile than the task itself.
-"""
+Random numbers come from NumPy and go into the compiled programs as arguments: a generator inside of
+them would take longer to compile than the task itself."""
 
 import math
 from typing import Any, NamedTuple
@@ -13,18 +12,26 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scorebed.once import once
-from scorebed.rollout import log_likelihood, observe
+from scorebed._jit import jit_once
+from scorebed.rollout import log_likelihood, simulate_outcomes
 from scorebed.tasks.base import State, Task
 from scorebed.tasks.spaces import Box
 
-EXPERIMENTS, STEPS = 128, 12  # experiments that are drawn, and how many of their steps are looked at
-CONDITIONS, DRAWS = 6, 1024  # places (θ, state, ξ) at which sampler and density are compared, and draws at each
+EXPERIMENTS, STEPS = (
+    128,
+    12,
+)  # experiments that are drawn, and how many of their steps are looked at
+CONDITIONS, DRAWS = (
+    6,
+    1024,
+)  # places (θ, state, ξ) at which sampler and density are compared, and draws at each
 LATER = 3  # steps into an experiment at which half of them are
 
 
 class Experiments(NamedTuple):
-    """Of each experiment: values, gradients of the log-likelihood, and what follows from changing one design or parameter."""
+    """Of each experiment: values, gradients of the log-likelihood, and what follows from changing
+    one design or parameter.
+    """
 
     ys: Any
     log_lik: Any
@@ -33,7 +40,8 @@ class Experiments(NamedTuple):
     grad_xi: Any
     along: Any  # d/dξ log p(y(ξ) | θ, ξ): zero under additive noise
     pull_xi: Any  # a random combination of the outcomes, differentiated in the designs
-    change_y: Any  # [k + dx + 1]: the largest change of an outcome; the last one is that of all parameters
+    # [k + dx + 1]: the largest change of an outcome; the last one is that of all parameters
+    change_y: Any
     change_log_lik: Any  # [k + dx + 1]: the change of the log-likelihood of the same data
     prior_gap: Any  # log p(θ) − (log N(z) − log |det ∂θ/∂z|)
 
@@ -56,12 +64,20 @@ def draw_experiments(task: Task, *, key: PRNGKeyArray) -> Experiments:
     random, k, T = _generator(key), task.prior.dim, min(task.horizon, STEPS)
     zs = random.standard_normal((2, EXPERIMENTS, k))
     xis = [_designs(task, random, (EXPERIMENTS, T)) for _ in range(2)]
-    noise, weights = (random.standard_normal((EXPERIMENTS, T, n)) for n in (task.noise_dim, task.outcome_dim))
-    return _numpy(once(jax.vmap(lambda *each: _experiment(task, *each)))(*_single(*zs, *xis, noise, weights)))
+    noise, weights = (
+        random.standard_normal((EXPERIMENTS, T, n)) for n in (task.noise_dim, task.outcome_dim)
+    )
+    return _numpy(
+        jit_once(jax.vmap(lambda *each: _experiment(task, *each)))(
+            *_single(*zs, *xis, noise, weights)
+        )
+    )
 
 
 def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
-    """Outcomes at a few places, half of them some steps into an experiment, and at the middle and the corners of the designs."""
+    """Outcomes at a few places, half of them some steps into an experiment, and at the middle and
+    the corners of the designs.
+    """
     random, steps = _generator(key), min(LATER, task.horizon - 1)
     edges = _edges(task)
     n = CONDITIONS + len(edges)
@@ -71,7 +87,7 @@ def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
     given = _single(random.standard_normal((n, task.prior.dim)), xis, *before, noise)
     # Corners at the first step: a constraint may keep later ones away from them.
     later = (jnp.arange(n) % 2 == 1) & (jnp.arange(n) < CONDITIONS)
-    return _numpy(once(jax.vmap(lambda *each: _step(task, *each)))(*given, later))
+    return _numpy(jit_once(jax.vmap(lambda *each: _step(task, *each)))(*given, later))
 
 
 def _experiment(
@@ -86,27 +102,44 @@ def _experiment(
     k, dx = len(z), xis.shape[-1]
     xis, other_xis = _obeying(task, xis), _obeying(task, other_xis)
     theta, other = task.prior.from_latent(z), task.prior.from_latent(other_z)
-    ys, pull = jax.vjp(lambda xis: observe(task, theta, xis, noise), xis)
+    ys, pull = jax.vjp(lambda xis: simulate_outcomes(task, theta, xis, noise), xis)
 
     def likelihood(theta: Array, ys: Array, xis: Array) -> Array:
         if task.has_density:
             return log_likelihood(task, theta, ys, xis)
-        return (weights * observe(task, theta, xis, noise)).sum()  # in its place, what outcomes say of θ and ξ
+        return (
+            weights * simulate_outcomes(task, theta, xis, noise)
+        ).sum()  # in its place, what outcomes say of θ and ξ
 
-    log_lik, (grad_theta, grad_y, grad_xi) = jax.value_and_grad(likelihood, argnums=(0, 1, 2))(theta, ys, xis)
+    log_lik, (grad_theta, grad_y, grad_xi) = jax.value_and_grad(likelihood, argnums=(0, 1, 2))(
+        theta, ys, xis
+    )
 
     def change(which: Array) -> tuple[Array, Array]:
         theta_, xis_ = jnp.where(which[:k], other, theta), jnp.where(which[k:], other_xis, xis)
-        return jnp.abs(observe(task, theta_, xis_, noise) - ys).max(), likelihood(theta_, ys, xis_) - log_lik
+        return jnp.abs(simulate_outcomes(task, theta_, xis_, noise) - ys).max(), likelihood(
+            theta_, ys, xis_
+        ) - log_lik
 
     cases = np.concatenate([np.eye(k + dx, dtype=bool), np.arange(k + dx)[None] < k])
     _, log_det = jnp.linalg.slogdet(jax.jacfwd(task.prior.from_latent)(z))
-    gap = task.prior.log_prob(theta) - (-0.5 * (z**2).sum() - 0.5 * k * math.log(2 * math.pi) - log_det)
+    gap = task.prior.log_prob(theta) - (
+        -0.5 * (z**2).sum() - 0.5 * k * math.log(2 * math.pi) - log_det
+    )
     (along,), (pull_xi,) = pull(grad_y), pull(weights)
     change_y, change_log_lik = jax.vmap(change)(jnp.asarray(cases))
     return Experiments(
-        ys, log_lik, grad_theta, grad_y, grad_xi, grad_xi + along, pull_xi, change_y, change_log_lik, gap
-    )  # fmt: skip
+        ys,
+        log_lik,
+        grad_theta,
+        grad_y,
+        grad_xi,
+        grad_xi + along,
+        pull_xi,
+        change_y,
+        change_log_lik,
+        gap,
+    )
 
 
 def _step(
@@ -134,9 +167,14 @@ def _step(
 
     def draw(noise: Array) -> tuple[Array, ...]:
         sample = lambda noise: task.outcome(theta, state, xi, noise)  # noqa: E731
-        density = lambda y, theta, xi: task.log_prob(y, theta, state, xi) if task.has_density else 0 * y.sum()  # noqa: E731
+
+        def density(y: Array, theta: Array, xi: Array) -> Array:
+            return task.log_prob(y, theta, state, xi) if task.has_density else 0 * y.sum()
+
         y = sample(noise)
-        log_prob, (grad_y, grad_theta, grad_xi) = jax.value_and_grad(density, argnums=(0, 1, 2))(y, theta, xi)
+        log_prob, (grad_y, grad_theta, grad_xi) = jax.value_and_grad(density, argnums=(0, 1, 2))(
+            y, theta, xi
+        )
         return y, noise, jax.jacfwd(sample)(noise), log_prob, grad_theta, grad_y, grad_xi
 
     return Draws(xi, *jax.vmap(draw)(noises))
@@ -149,16 +187,24 @@ def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) ->
         low, high = np.asarray(space.low), np.asarray(space.high)
         return low + (high - low) * random.uniform(size=(*shape, space.dim))
     size = random.uniform(0.2, 3.0, (*shape[:1], *(1,) * len(shape)))
-    return np.asarray(space.constrain(jnp.asarray(size * random.standard_normal((*shape, space.dim)), jnp.float32)))
+    return np.asarray(
+        space.constrain(
+            jnp.asarray(size * random.standard_normal((*shape, space.dim)), jnp.float32)
+        )
+    )
 
 
 def _obeying(task: Task, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
-    """Designs that policies can come to: a model need not be defined for others, such as times out of order."""
+    """Designs that policies can come to: a model need not be defined for others, such as times out
+    of order.
+    """
     return xis if task.reach is None or not len(xis) else task.reach.obey(xis)
 
 
 def _edges(task: Task) -> np.ndarray:
-    """The middle of the design space, and where designs end up when a policy pushes them as far as it can."""
+    """The middle of the design space, and where designs end up when a policy pushes them as far as
+    it can.
+    """
     if not isinstance(task.designs, Box):
         return np.zeros((1, task.designs.dim))
     low, high = np.asarray(task.designs.low), np.asarray(task.designs.high)

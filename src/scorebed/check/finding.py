@@ -2,17 +2,22 @@
 
 from typing import NamedTuple
 
-from scorebed.blame import explain, reason
 from scorebed.tasks.base import Task
+from scorebed.user_errors import explain, reason
 
 # An error makes training wrong or impossible; a warning may be meant; a hint is an opportunity.
 ERROR, WARNING, HINT = "error", "warning", "hint"
 
-DISCRETE_OUTCOME = "train with --method iosmc --policy gru or --method myopic, which need no gradient of the outcome"
+DISCRETE_OUTCOME = (
+    "train with --method iosmc --policy gru or --method myopic, which need no gradient of the "
+    "outcome"
+)
 
 
 class Finding(NamedTuple):
-    """`kind` is a word for programs: shape, dtype, traced, impure, no-effect, gradient, density, discrete, additive-noise, …"""
+    """`kind` is a word for programs: shape, dtype, traced, impure, no-effect, gradient, density,
+    discrete, additive-noise, …
+    """
 
     kind: str
     severity: str

@@ -1,13 +1,15 @@
-"""What draws show: values and gradients that are not finite or always zero, and a sampler that is not the density's.
+"""What draws show: values and gradients that are not finite or always zero, and a sampler that is
+not the density's.
 
-The noise of a step has as many coordinates as its outcome. Where y = g(ε) is one-to-one the density is therefore known exactly,
-draw by draw, and sampler and density are compared without any statistics:
+The noise of a step has as many coordinates as its outcome. Where y = g(ε) is one-to-one the density
+is therefore known exactly, draw by draw, and sampler and density are compared without any
+statistics:
 
     log p(y | θ, ξ) = log N(ε; 0, I) − log |det ∂y/∂ε|
 
-Where this fails, g may still be many-to-one. Then E[∇_θ log p] = 0, E[∇_y log p] = 0 and E[(y − ȳ)ᵀ ∇_y log p] = −dy decide, at
-six standard errors; but an outcome that only rises or only falls with its noise is one-to-one.
-"""
+Where this fails, g may still be many-to-one. Then E[∇_θ log p] = 0, E[∇_y log p] = 0 and E[(y − ȳ)ᵀ
+∇_y log p] = −dy decide, at six standard errors; but an outcome that only rises or only falls with
+its noise is one-to-one."""
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -17,8 +19,8 @@ from scorebed.check.finding import DISCRETE_OUTCOME, ERROR, HINT, WARNING, Findi
 from scorebed.estimators.score import noise_change
 from scorebed.keys import named
 from scorebed.tasks.base import Gaussian, Task
-from scorebed.tasks.describe import DISCRETE_DESIGNS
-from scorebed.tasks.interest import has_nuisance
+from scorebed.tasks.declare import DISCRETE_DESIGNS
+from scorebed.tasks.nuisance import has_nuisance
 
 ALARM = 6.0  # standard errors
 FEW_VALUES = 8  # draws per distinct value from which on an outcome counts as discrete
@@ -40,34 +42,63 @@ def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
     if not discrete and task.has_density:
         found += _density(task, draws)
     if not any(f.severity == ERROR for f in found):
-        found += _additive(task, runs) if task.has_density else _additive_outcome(task, key=named(key, "noise"))
+        found += (
+            _additive(task, runs)
+            if task.has_density
+            else _additive_outcome(task, key=named(key, "noise"))
+        )
     return found
 
 
 def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
     """Anything that is not a number, by the first thing that goes wrong."""
     inside = slice(None, CONDITIONS)
-    values = {"outcome": (runs.ys, draws.ys[inside]), "log_prob": (runs.log_lik, draws.log_prob[inside])}
+    values = {
+        "outcome": (runs.ys, draws.ys[inside]),
+        "log_prob": (runs.log_lik, draws.log_prob[inside]),
+    }
     for name, parts in values.items():
         share = max(float(np.mean(~np.isfinite(part))) for part in parts)
         if share:
-            return [fault("gradient", f"`{name}` is NaN or infinite in {share:.1%} of the draws",
-                            f"look for logarithms and quotients of what may be zero or negative{_scale(task)}")]  # fmt: skip
+            return [
+                fault(
+                    "gradient",
+                    f"`{name}` is NaN or infinite in {share:.1%} of the draws",
+                    f"look for logarithms and quotients of what may be zero or "
+                    f"negative{_scale(task)}",
+                )
+            ]
     if np.isnan(runs.change_log_lik).any() or np.isposinf(runs.change_log_lik).any():
-        return [fault("gradient", "`log_prob` is NaN for data and parameters that do not belong together",
-                        f"make it finite for every draw of the prior{_scale(task)}")]  # fmt: skip
+        return [
+            fault(
+                "gradient",
+                "`log_prob` is NaN for data and parameters that do not belong together",
+                f"make it finite for every draw of the prior{_scale(task)}",
+            )
+        ]
     gradients = {
         "the outcome": (runs.grad_y, draws.grad_y[inside], task.outcomes),
         "the parameter": (runs.grad_theta, draws.grad_theta[inside], task.prior.quantities),
-        "the design": (runs.grad_xi + runs.along + runs.pull_xi, draws.grad_xi[inside], task.designs.quantities),
+        "the design": (
+            runs.grad_xi + runs.along + runs.pull_xi,
+            draws.grad_xi[inside],
+            task.designs.quantities,
+        ),
     }
     for what, (one, two, quantities) in gradients.items():
-        bad = np.concatenate([(~np.isfinite(part)).reshape(-1, len(quantities)) for part in (one, two)])
+        bad = np.concatenate(
+            [(~np.isfinite(part)).reshape(-1, len(quantities)) for part in (one, two)]
+        )
         if bad.any():
             name = quantities[int(bad.sum(0).argmax())].name
-            return [fault("gradient", f"the gradient of {_likelihood(task)} in {what} '{name}' is NaN or infinite in "
-                            f"{bad.any(1).mean():.1%} of the draws",
-                            "smooth what has a corner or a root at zero, as in jnp.sqrt(x**2 + 1e-12)")]  # fmt: skip
+            return [
+                fault(
+                    "gradient",
+                    f"the gradient of {_likelihood(task)} in {what} '{name}' is NaN or infinite in "
+                    f"{bad.any(1).mean():.1%} of the draws",
+                    "smooth what has a corner or a root at zero, as in jnp.sqrt(x**2 + 1e-12)",
+                )
+            ]
     return _edge(task, draws)
 
 
@@ -81,14 +112,24 @@ def _edge(task: Task, draws: Draws) -> list[Finding]:
     )
     for i, xi in enumerate(draws.xi):
         if i >= CONDITIONS and not all(np.isfinite(part[i]).all() for part in parts):
-            where = ", ".join(f"{q.name} = {v:g}" for q, v in zip(task.designs.quantities, xi, strict=True))
-            return [fault("gradient", f"a value or a gradient is NaN or infinite at {where}, where policies may go",
-                            "narrow its range a little, or keep zero out of roots, logarithms and quotients")]  # fmt: skip
+            where = ", ".join(
+                f"{q.name} = {v:g}" for q, v in zip(task.designs.quantities, xi, strict=True)
+            )
+            return [
+                fault(
+                    "gradient",
+                    f"a value or a gradient is NaN or infinite at {where}, where policies may go",
+                    "narrow its range a little, or keep zero out of roots, logarithms and "
+                    "quotients",
+                )
+            ]
     return []
 
 
 def _likelihood(task: Task) -> str:
-    """What decides about parameters and designs: the density, or the outcome itself where there is none."""
+    """What decides about parameters and designs: the density, or the outcome itself where there is
+    none.
+    """
     return "`log_prob`" if task.has_density else "`outcome`"
 
 
@@ -103,13 +144,22 @@ def _discrete(task: Task, draws: Draws) -> list[Finding]:
         distinct = [len(np.unique(ys[:, i])) for ys in draws.ys[:CONDITIONS]]
         if max(distinct) == 1:
             found.append(
-                fault("density", f"the outcome '{q.name}' does not depend on its noise", f"use noise[{i}] in `outcome`")
-            )  # fmt: skip
+                fault(
+                    "density",
+                    f"the outcome '{q.name}' does not depend on its noise",
+                    f"use noise[{i}] in `outcome`",
+                )
+            )
         elif max(distinct) * FEW_VALUES < DRAWS or not draws.jacobian[:CONDITIONS, :, i].any():
             found.append(
-                fault("discrete", f"the outcome '{q.name}' takes {max(distinct)} different values: discrete outcomes "
-                        "have no score", DISCRETE_OUTCOME)
-            )  # fmt: skip
+                fault(
+                    "discrete",
+                    f"the outcome '{q.name}' takes {max(distinct)} different values: discrete "
+                    f"outcomes "
+                    "have no score",
+                    DISCRETE_OUTCOME,
+                )
+            )
     return found
 
 
@@ -122,32 +172,68 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
     for i, q in enumerate(task.designs.quantities):
         of_y, of_density = changes_y[k + i], changes_density[k + i]
         if not of_y and not of_density:
-            found.append(fault("no-effect", f"the design '{q.name}' has no effect on outcomes or their density",
-                                 f"use xi[{i}] in the model, or leave the design out"))  # fmt: skip
+            found.append(
+                fault(
+                    "no-effect",
+                    f"the design '{q.name}' has no effect on outcomes or their density",
+                    f"use xi[{i}] in the model, or leave the design out",
+                )
+            )
         elif of_y != of_density:
             which = ("outcomes", "their density") if of_y else ("the density", "the outcomes")
-            found.append(fault("density", f"the design '{q.name}' changes {which[0]} but not {which[1]}",
-                                 f"use xi[{i}] in `outcome` and in `log_prob` alike"))  # fmt: skip
+            found.append(
+                fault(
+                    "density",
+                    f"the design '{q.name}' changes {which[0]} but not {which[1]}",
+                    f"use xi[{i}] in `outcome` and in `log_prob` alike",
+                )
+            )
         elif not runs.grad_xi[..., i].any() and not runs.pull_xi[..., i].any():
-            found.append(fault("discrete", f"the design '{q.name}' has an effect, but its gradient is zero everywhere: it "
-                                 "is discrete (round, floor, an index) or behind stop_gradient", DISCRETE_DESIGNS))  # fmt: skip
+            found.append(
+                fault(
+                    "discrete",
+                    f"the design '{q.name}' has an effect, but its gradient is zero everywhere: it "
+                    "is discrete (round, floor, an index) or behind stop_gradient",
+                    DISCRETE_DESIGNS,
+                )
+            )
     for i, q in enumerate(task.prior.quantities):
         if not changes_density[i]:
-            found.append(Finding("no-effect", ERROR if changes_y[i] else WARNING,
-                                 f"the parameter '{q.name}' has no effect on {_likelihood(task)}: nothing can be learnt about it",
-                                 f"use theta[{i}] in the model, or leave the parameter out"))  # fmt: skip
+            found.append(
+                Finding(
+                    "no-effect",
+                    ERROR if changes_y[i] else WARNING,
+                    f"the parameter '{q.name}' has no effect on {_likelihood(task)}: nothing can "
+                    f"be learnt about it",
+                    f"use theta[{i}] in the model, or leave the parameter out",
+                )
+            )
         elif not runs.grad_theta[..., i].any():
-            found.append(fault("gradient", f"the gradient of {_likelihood(task)} in the parameter '{q.name}' is zero everywhere, "
-                                 "though it has an effect", "make the model smooth in it, and use no stop_gradient"))  # fmt: skip
+            found.append(
+                fault(
+                    "gradient",
+                    f"the gradient of {_likelihood(task)} in the parameter '{q.name}' is zero "
+                    f"everywhere, "
+                    "though it has an effect",
+                    "make the model smooth in it, and use no stop_gradient",
+                )
+            )
     return found
 
 
 def _prior(runs: Experiments) -> list[Finding]:
-    gap = runs.prior_gap[np.isfinite(runs.prior_gap)]  # where the map is flat, an atom, there is nothing to compare
+    gap = runs.prior_gap[
+        np.isfinite(runs.prior_gap)
+    ]  # where the map is flat, an atom, there is nothing to compare
     if not gap.size or np.quantile(np.abs(gap), 0.9) < 0.02:
         return []
-    return [fault("density", "draws of the prior do not follow its `log_prob`",
-                    "let from_latent be the quantile function of the density")]  # fmt: skip
+    return [
+        fault(
+            "density",
+            "draws of the prior do not follow its `log_prob`",
+            "let from_latent be the quantile function of the density",
+        )
+    ]
 
 
 def _density(task: Task, draws: Draws) -> list[Finding]:
@@ -156,8 +242,13 @@ def _density(task: Task, draws: Draws) -> list[Finding]:
     dy = task.outcome_dim
     exact = -0.5 * (draws.noise**2).sum(-1) - 0.5 * dy * np.log(2 * np.pi) - log_det
     gap = draws.log_prob - exact
-    # An outcome has 24 bits: where it is many times its noise, this much of the density is rounding.
-    rounding = 8 * np.finfo(np.float32).eps * (np.abs(draws.ys * draws.grad_y).sum(-1) + np.abs(draws.log_prob))
+    # An outcome has 24 bits: where it is many times its noise, this much of the density is
+    # rounding.
+    rounding = (
+        8
+        * np.finfo(np.float32).eps
+        * (np.abs(draws.ys * draws.grad_y).sum(-1) + np.abs(draws.log_prob))
+    )
     tolerance = 2e-3 + 2 * rounding
     wrong = ~(np.abs(gap) <= tolerance)
     if wrong.mean() < 0.002:
@@ -166,11 +257,23 @@ def _density(task: Task, draws: Draws) -> list[Finding]:
     if (np.abs(centred) <= 2 * tolerance).mean() > 0.998:
         offsets = np.median(gap, axis=1)
         if np.ptp(offsets) <= 4 * tolerance.max():
-            return [Finding("density", WARNING, f"`log_prob` is off by {offsets[0]:+.3g} everywhere: it is not normalised, which "
-                            "changes no gradient and no bound",
-                            "add the constant of the density, for a Gaussian −½ log 2π per outcome")]  # fmt: skip
-        return [fault("density", "`log_prob` lacks a part of its normaliser, one that changes with θ or ξ",
-                        "add it, for a Gaussian −log(scale) per outcome")]  # fmt: skip
+            return [
+                Finding(
+                    "density",
+                    WARNING,
+                    f"`log_prob` is off by {offsets[0]:+.3g} everywhere: it is not normalised, "
+                    f"which "
+                    "changes no gradient and no bound",
+                    "add the constant of the density, for a Gaussian −½ log 2π per outcome",
+                )
+            ]
+        return [
+            fault(
+                "density",
+                "`log_prob` lacks a part of its normaliser, one that changes with θ or ξ",
+                "add it, for a Gaussian −log(scale) per outcome",
+            )
+        ]
     return _disagreement(task, draws, one_to_one=bool((np.abs(sign.mean(1)) == 1).all()))
 
 
@@ -189,13 +292,22 @@ def _disagreement(task: Task, draws: Draws, *, one_to_one: bool) -> list[Finding
     wide = stein.mean((0, 1))
     i = int(np.abs(np.log(np.maximum(wide, 1e-6))).argmax())
     if by_y.max() <= ALARM and spread.max() > ALARM and wide[i] > 0:
-        words = f"draws of '{task.outcomes[i].name}' spread {wide[i] ** 0.5:.2g} times as wide as `log_prob` says"
+        words = (
+            f"draws of '{task.outcomes[i].name}' spread {wide[i] ** 0.5:.2g} times as wide as "
+            f"`log_prob` says"
+        )
     elif max(by_theta.max(), by_y.max()) > ALARM:
         words = f"E[∇ log p] is {max(by_theta.max(), by_y.max()):.0f} standard errors from zero"
     else:
         words = "log p(y) is not that of the noise that made y"
-    return [fault("density", f"`outcome` and `log_prob` are not of one distribution: {words}",
-                    "write both with one mean and one noise, or inherit from Gaussian and write mean and scale")]  # fmt: skip
+    return [
+        fault(
+            "density",
+            f"`outcome` and `log_prob` are not of one distribution: {words}",
+            "write both with one mean and one noise, or inherit from Gaussian and write mean and "
+            "scale",
+        )
+    ]
 
 
 def _additive_outcome(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
@@ -214,9 +326,20 @@ def _additive(task: Task, runs: Experiments) -> list[Finding]:
 
 def _as_declared(task: Task, holds: bool) -> list[Finding]:
     if task.additive_noise and not holds:
-        return [fault("additive-noise", "`additive_noise` is True, but the noise changes with the design or the state",
-                        "write additive_noise = False")]  # fmt: skip
+        return [
+            fault(
+                "additive-noise",
+                "`additive_noise` is True, but the noise changes with the design or the state",
+                "write additive_noise = False",
+            )
+        ]
     if not task.additive_noise and holds and not has_nuisance(task):
-        return [Finding("additive-noise", HINT, "the noise is additive, which saves a part of every gradient",
-                        "write additive_noise = True")]  # fmt: skip
+        return [
+            Finding(
+                "additive-noise",
+                HINT,
+                "the noise is additive, which saves a part of every gradient",
+                "write additive_noise = True",
+            )
+        ]
     return []

@@ -1,9 +1,10 @@
-"""Where a single step tells most: its expected information gain, by nested Monte Carlo over a grid of designs.
+"""Where a single step tells most: its expected information gain, by nested Monte Carlo over a grid
+of designs.
 
 EIG₁(ξ) ≥ E[log p(y | θ₀, ξ) − log 1/(M+1) Σ_{m=0..M} p(y | θ_m, ξ)]
 
-With nuisance parameters the first term is log 1/M Σ_{l=1..M} p(y | ψ₀, η_l, ξ), as in `bounds_nuisance.py`.
-"""
+With nuisance parameters the first term is log 1/M Σ_{l=1..M} p(y | ψ₀, η_l, ξ), as in
+`bounds/nuisance.py`."""
 
 import itertools
 import math
@@ -14,9 +15,9 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.once import once
+from scorebed._jit import jit_once
 from scorebed.tasks.base import Task
-from scorebed.tasks.interest import has_nuisance, renew
+from scorebed.tasks.nuisance import has_nuisance, resample_nuisance
 from scorebed.tasks.spaces import Box, Space
 
 REACH = 3.0  # design units to each side of an unbounded space
@@ -46,9 +47,16 @@ def _around(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
 
 
 def one_step_eig(
-    task: Task, xis: Float[np.ndarray, "G dx"], *, outer: int = 256, inner: int = 256, key: PRNGKeyArray
+    task: Task,
+    xis: Float[np.ndarray, "G dx"],
+    *,
+    outer: int = 256,
+    inner: int = 256,
+    key: PRNGKeyArray,
 ) -> Float[np.ndarray, " G"]:
-    """EIG of the first step at each design, with common draws. G·N·(M + 1) NLE, with nuisance parameters G·N·(2M + 1)."""
+    """EIG of the first step at each design, with common draws. G·N·(M + 1) NLE, with nuisance
+    parameters G·N·(2M + 1).
+    """
     random, k = np.random.default_rng(np.asarray(jr.key_data(key))), task.prior.dim
     sizes = ((outer, k), (inner, k), (outer, task.noise_dim))
     zs, other_zs, noise = (jnp.asarray(random.standard_normal(size), jnp.float32) for size in sizes)
@@ -61,7 +69,7 @@ def one_step_eig(
             own, rest = log_prob(theta), jax.nn.logsumexp(jax.vmap(log_prob)(others))
             first = own
             if has_nuisance(task):
-                alike = jax.vmap(task.prior.from_latent)(renew(task, z, other_zs[::-1]))
+                alike = jax.vmap(task.prior.from_latent)(resample_nuisance(task, z, other_zs[::-1]))
                 first = jax.nn.logsumexp(jax.vmap(log_prob)(alike)) - math.log(inner)
             return first - jnp.logaddexp(own, rest) + math.log(inner + 1)
 
@@ -71,4 +79,4 @@ def one_step_eig(
         others = jax.vmap(task.prior.from_latent)(other_zs)
         return jax.lax.map(lambda xi: at(xi, others), xis)
 
-    return np.asarray(once(everywhere)(jnp.asarray(xis, jnp.float32)))
+    return np.asarray(jit_once(everywhere)(jnp.asarray(xis, jnp.float32)))

@@ -1,8 +1,9 @@
-"""What tracing alone shows, without a single number: shapes, types, decisions on traced values, and impurity.
+"""What tracing alone shows, without a single number: shapes, types, decisions on traced values, and
+impurity.
 
-A pure function gives the same program every time that it is traced. Draws of NumPy's generator, clocks and counters are numbers
-in the traced program, so that two traces of an impure function differ; nothing has to be compiled to see it.
-"""
+A pure function gives the same program every time that it is traced. Draws of NumPy's generator,
+clocks and counters are numbers in the traced program, so that two traces of an impure function
+differ; nothing has to be compiled to see it."""
 
 import math
 import re
@@ -18,17 +19,21 @@ from scorebed.check.finding import DISCRETE_OUTCOME, Finding, failed, fault
 from scorebed.errors import ScorebedError
 from scorebed.tasks.base import Gaussian, Task
 from scorebed.tasks.cost import Cost
-from scorebed.tasks.interest import check_interest
+from scorebed.tasks.nuisance import check_interest
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 def traced_findings(task: Task) -> list[Finding]:
-    """Faults of the declaration, then those of each method, in the order in which an experiment calls them."""
+    """Faults of the declaration, then those of each method, in the order in which an experiment
+    calls them.
+    """
     found = _declaration(task) or _interest(task)
     if found:
         return found
-    theta, xi, y, noise = (_vector(n) for n in (task.prior.dim, task.designs.dim, task.outcome_dim, task.noise_dim))
+    theta, xi, y, noise = (
+        _vector(n) for n in (task.prior.dim, task.designs.dim, task.outcome_dim, task.noise_dim)
+    )
     sample = _trace(task, "prior.sample", lambda: task.prior.sample(key=jr.key(0)))
     start = _trace(task, "initial", task.initial, theta)
     found = sample.found + start.found
@@ -42,7 +47,11 @@ def traced_findings(task: Task) -> list[Finding]:
     if found:  # what follows would only repeat them
         return found
     outcome = _trace(task, "outcome", task.outcome, theta, state, xi, noise)
-    density = _trace(task, "log_prob", task.log_prob, y, theta, state, xi) if task.has_density else _Traced(None, [])
+    density = (
+        _trace(task, "log_prob", task.log_prob, y, theta, state, xi)
+        if task.has_density
+        else _Traced(None, [])
+    )
     after = _trace(task, "advance", task.advance, theta, state, xi, y)
     found = outcome.found + density.found + after.found
     if not outcome.found:
@@ -80,39 +89,68 @@ def _trace(task: Task, name: str, function: Callable[..., Any], *arguments: Any)
         return _Traced(shape, [])
     return _Traced(
         shape,
-        [fault("impure", f"`{name}` gives another result every time that it is called with the same numbers",
-                 "take all randomness from the noise or key that it is given; use no generator, clock or counter in it")],
-    )  # fmt: skip
+        [
+            fault(
+                "impure",
+                f"`{name}` gives another result every time that it is called with the same numbers",
+                "take all randomness from the noise or key that it is given; use no generator, "
+                "clock or counter in it",
+            )
+        ],
+    )
 
 
 def _equal(a: Any, b: Any) -> bool:
     if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
         a, b = jr.key_data(a), jr.key_data(b)
-    return np.array_equal(np.asarray(a), np.asarray(b), equal_nan=np.issubdtype(np.asarray(a).dtype, np.inexact))
+    return np.array_equal(
+        np.asarray(a), np.asarray(b), equal_nan=np.issubdtype(np.asarray(a).dtype, np.inexact)
+    )
 
 
 def _declaration(task: Task) -> list[Finding]:
     """What the class says of itself."""
     horizon = task.horizon
     faults = [
-        (isinstance(horizon, int) and not isinstance(horizon, bool) and horizon >= 1,
-         f"`horizon` is {horizon!r}, expected a whole number from 1", "give the number of steps of an experiment"),
-        (isinstance(task.prior, Prior), f"`prior` is a {type(task.prior).__name__}, expected a prior",
-         "write prior = parameters({…}) of scorebed.tasks.describe"),
-        (isinstance(task.designs, Space), f"`designs` is a {type(task.designs).__name__}, expected a design space",
-         "write designs = ranges({…}) or unbounded(…) of scorebed.tasks.describe"),
-        (isinstance(task.outcomes, tuple) and len(task.outcomes) > 0
-         and all(isinstance(q, Quantity) for q in task.outcomes),
-         f"`outcomes` is {task.outcomes!r}, expected a tuple of quantities",
-         "write outcomes = measured(…) of scorebed.tasks.describe"),
-        (isinstance(task.additive_noise, bool), f"`additive_noise` is {task.additive_noise!r}, expected True or False",
-         "write False if unsure: that is never wrong, only slower"),
-    ]  # fmt: skip
+        (
+            isinstance(horizon, int) and not isinstance(horizon, bool) and horizon >= 1,
+            f"`horizon` is {horizon!r}, expected a whole number from 1",
+            "give the number of steps of an experiment",
+        ),
+        (
+            isinstance(task.prior, Prior),
+            f"`prior` is a {type(task.prior).__name__}, expected a prior",
+            "write prior = parameters({…}) of scorebed.tasks.declare",
+        ),
+        (
+            isinstance(task.designs, Space),
+            f"`designs` is a {type(task.designs).__name__}, expected a design space",
+            "write designs = ranges({…}) or unbounded(…) of scorebed.tasks.declare",
+        ),
+        (
+            isinstance(task.outcomes, tuple)
+            and len(task.outcomes) > 0
+            and all(isinstance(q, Quantity) for q in task.outcomes),
+            f"`outcomes` is {task.outcomes!r}, expected a tuple of quantities",
+            "write outcomes = measured(…) of scorebed.tasks.declare",
+        ),
+        (
+            isinstance(task.additive_noise, bool),
+            f"`additive_noise` is {task.additive_noise!r}, expected True or False",
+            "write False if unsure: that is never wrong, only slower",
+        ),
+    ]
     found = [fault("declaration", sentence, fix) for sound, sentence, fix in faults if not sound]
-    if isinstance(task.designs, Box) and not all(map(math.isfinite, task.designs.low + task.designs.high)):
+    if isinstance(task.designs, Box) and not all(
+        map(math.isfinite, task.designs.low + task.designs.high)
+    ):
         found.append(
-            fault("declaration", "the range of a design is not finite", "use unbounded(…, scale=…) for such a design")
-        )  # fmt: skip
+            fault(
+                "declaration",
+                "the range of a design is not finite",
+                "use unbounded(…, scale=…) for such a design",
+            )
+        )
     if not found:
         found = _constraint(task)
     return found
@@ -125,8 +163,13 @@ def _constraint(task: Task) -> list[Finding]:
         return [_declared(error)]
     if task.cost is None or isinstance(task.cost, Cost):
         return []
-    return [fault("declaration", f"`cost` is a {type(task.cost).__name__}, expected what a design costs",
-                  "write cost = priced(\"name [unit]\", lambda xi: …, nats=…) of scorebed.tasks.describe")]  # fmt: skip
+    return [
+        fault(
+            "declaration",
+            f"`cost` is a {type(task.cost).__name__}, expected what a design costs",
+            'write cost = priced("name [unit]", lambda xi: …, nats=…) of scorebed.tasks.declare',
+        )
+    ]
 
 
 def _cost(task: Task, xi: Any) -> list[Finding]:
@@ -147,14 +190,21 @@ def _declared(error: ScorebedError) -> Finding:
 
 
 def _interest(task: Task) -> list[Finding]:
-    """Parameters of interest are some of those that there are; noise beyond the outcome's has no density."""
+    """Parameters of interest are some of those that there are; noise beyond the outcome's has no
+    density.
+    """
     try:
         check_interest(task, key=jr.key(0))
     except ScorebedError as error:
         return [_declared(error)]
     if task.extra_noise and task.has_density:
-        return [fault("declaration", "`extra_noise` belongs to models without a density, and this one has `log_prob`",
-                        "leave it out, or inherit from Implicit")]  # fmt: skip
+        return [
+            fault(
+                "declaration",
+                "`extra_noise` belongs to models without a density, and this one has `log_prob`",
+                "leave it out, or inherit from Implicit",
+            )
+        ]
     return []
 
 
@@ -179,14 +229,25 @@ def _gaussian(task: Gaussian, theta: Any, state: Any, xi: Any) -> list[Finding]:
     if scale.found:
         return scale.found
     parts = jax.tree.leaves(scale.shape)
-    lengths = [len(scale.shape)] if isinstance(scale.shape, list | tuple) else [s.shape[0] for s in parts if s.shape]
+    lengths = (
+        [len(scale.shape)]
+        if isinstance(scale.shape, list | tuple)
+        else [s.shape[0] for s in parts if s.shape]
+    )
     wrong = lengths != [dy] or (len(parts) == dy and any(p.shape not in ((), (dy,)) for p in parts))
     if wrong:
-        got = f"{len(parts)} numbers" if isinstance(scale.shape, list | tuple) else _shapes(scale.shape)
+        got = (
+            f"{len(parts)} numbers"
+            if isinstance(scale.shape, list | tuple)
+            else _shapes(scale.shape)
+        )
         found.append(
-            fault("shape", f"`scale` gives {got}, expected {dy}: a standard deviation for every outcome",
-                    f"end it with return [{', '.join('…' for _ in range(dy))}]")
-        )  # fmt: skip
+            fault(
+                "shape",
+                f"`scale` gives {got}, expected {dy}: a standard deviation for every outcome",
+                f"end it with return [{', '.join('…' for _ in range(dy))}]",
+            )
+        )
     return found
 
 
@@ -194,20 +255,46 @@ def _shape(name: str, got: Any, quantities: tuple[Quantity, ...], what: str) -> 
     """One floating-point number per quantity."""
     n = len(quantities)
     if not isinstance(got, jax.ShapeDtypeStruct) or got.shape != (n,):
-        stack = f"end it with return jnp.stack([{', '.join(q.name.replace(' ', '_') for q in quantities)}])"
-        return [fault("shape", f"`{name}` gives {_shapes(got)}, expected shape ({n},): one number per {what}", stack)]
+        stack = (
+            f"end it with return "
+            f"jnp.stack([{', '.join(q.name.replace(' ', '_') for q in quantities)}])"
+        )
+        return [
+            fault(
+                "shape",
+                f"`{name}` gives {_shapes(got)}, expected shape ({n},): one number per {what}",
+                stack,
+            )
+        ]
     if jnp.issubdtype(got.dtype, jnp.floating):
         return []
     if what == "outcome" and (jnp.issubdtype(got.dtype, jnp.integer) or got.dtype == jnp.bool_):
-        return [fault("discrete", f"`{name}` gives {got.dtype}: discrete outcomes have no score", DISCRETE_OUTCOME)]
-    return [fault("dtype", f"`{name}` gives {got.dtype}, expected float32", "add .astype(jnp.float32)")]
+        return [
+            fault(
+                "discrete",
+                f"`{name}` gives {got.dtype}: discrete outcomes have no score",
+                DISCRETE_OUTCOME,
+            )
+        ]
+    return [
+        fault("dtype", f"`{name}` gives {got.dtype}, expected float32", "add .astype(jnp.float32)")
+    ]
 
 
 def _scalar(name: str, got: Any) -> list[Finding]:
-    if isinstance(got, jax.ShapeDtypeStruct) and got.shape == () and jnp.issubdtype(got.dtype, jnp.floating):
+    if (
+        isinstance(got, jax.ShapeDtypeStruct)
+        and got.shape == ()
+        and jnp.issubdtype(got.dtype, jnp.floating)
+    ):
         return []
-    return [fault("shape", f"`{name}` gives {_shapes(got)}, expected a single number",
-                    "add up the outcomes' terms with .sum()")]  # fmt: skip
+    return [
+        fault(
+            "shape",
+            f"`{name}` gives {_shapes(got)}, expected a single number",
+            "add up the outcomes' terms with .sum()",
+        )
+    ]
 
 
 def _same_state(before: Any, after: Any) -> list[Finding]:
@@ -216,8 +303,13 @@ def _same_state(before: Any, after: Any) -> list[Finding]:
     forms: list[Any] = [jax.tree.structure(state) for state in (before, after)]
     if forms[0] == forms[1] and kinds[0] == kinds[1]:
         return []
-    return [fault("shape", f"`advance` gives a state of {_shapes(after)}, but that before was {_shapes(before)}",
-                    "let initial and advance give the same arrays, as floats")]  # fmt: skip
+    return [
+        fault(
+            "shape",
+            f"`advance` gives a state of {_shapes(after)}, but that before was {_shapes(before)}",
+            "let initial and advance give the same arrays, as floats",
+        )
+    ]
 
 
 def _shapes(value: Any) -> str:
@@ -225,5 +317,6 @@ def _shapes(value: Any) -> str:
     if not leaves:
         return "nothing"
     return " and ".join(
-        f"{leaf.dtype} of shape {leaf.shape}" if leaf.shape else f"a single {leaf.dtype}" for leaf in leaves[:4]
+        f"{leaf.dtype} of shape {leaf.shape}" if leaf.shape else f"a single {leaf.dtype}"
+        for leaf in leaves[:4]
     )

@@ -1,11 +1,11 @@
 """The `scorebed` command: it parses, calls and prints; there is no mathematics here.
 
-Every command is one file `cli/NAME.py` with one function `NAME`, registered by its name in `_app.COMMANDS`. What all of them
-share stands once: how answers are printed in `_output`, how bad input is explained in `_errors`, exit codes in `_app`, Ctrl-C
-in `_interrupt`.
+Every command is one file `cli/NAME.py` with one function `NAME`, registered by its name in
+`_app.COMMANDS`. What all of them share stands once: how answers are printed in `_output`, how bad
+input is explained in `_errors`, exit codes in `_app`, Ctrl-C in `_interrupt`.
 
-Command files import JAX, and anything that imports it, inside their function: `--help` must answer at once.
-"""
+Command files import JAX, and anything that imports it, inside their function: `--help` must answer
+at jit_once."""
 
 import sys
 from collections.abc import Sequence
@@ -16,11 +16,15 @@ from scorebed.cli._interrupt import INTERRUPTED, quiet_interrupts
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Run one command line and exit: 0 for an answer, 2 for bad input (one line on stderr), 130 when interrupted."""
+    """Run one command line and exit: 0 for an answer, 2 for bad input (one line on stderr), 130
+    when interrupted.
+    """
     keep_compiled()
     try:
         with quiet_interrupts():
-            from scorebed.cli._app import run  # late, so that an interrupt is quiet during the parser's imports too
+            from scorebed.cli._app import (
+                run,
+            )  # late, so that an interrupt is quiet during the parser's imports too
 
             code = run(sys.argv[1:] if arguments is None else list(arguments))
     except KeyboardInterrupt:

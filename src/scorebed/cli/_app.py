@@ -29,9 +29,13 @@ COMMANDS = {
 
 
 def run(arguments: list[str]) -> int:
-    """The exit code of one command line: 0 answered, 1 nobody reads our output any more, 2 bad input."""
+    """The exit code of one command line: 0 answered, 1 nobody reads our output any more, 2 bad
+    input.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # units and Greek letters on a terminal that has none
+        sys.stdout.reconfigure(
+            errors="replace"
+        )  # units and Greek letters on a terminal that has none
     log_to_stderr()
     try:
         _app(arguments)(arguments)
@@ -54,18 +58,20 @@ def run(arguments: list[str]) -> int:
             )
         )
     except Exception as error:
-        told = _in_own_task(error)
+        told = _in_user_task(error)
         if told is None:
             raise
         return complain(told)
     return 0
 
 
-def _in_own_task(error: Exception) -> ScorebedError | None:
-    """An error inside of the user's own task, told by its line. Such a task is there only if its module was loaded."""
-    if "scorebed.blame" not in sys.modules:
+def _in_user_task(error: Exception) -> ScorebedError | None:
+    """An error inside of the user's own task, told by its line. Such a task is there only if its
+    module was loaded.
+    """
+    if "scorebed.user_errors" not in sys.modules:
         return None
-    from scorebed.blame import explain
+    from scorebed.user_errors import explain
 
     return explain(error)
 
@@ -74,7 +80,8 @@ def _app(arguments: list[str]) -> App:
     console = stdout_console()
     app = App(
         name="scorebed",
-        help="Bayesian experimental design by score matching: train the score once, then policies are cheap.",
+        help="Bayesian experimental design by score matching: train the score once, then "
+        "policies are cheap.",
         help_format="plaintext",
         help_formatter="default" if console.is_terminal else "plain",
         version=__version__,
@@ -86,14 +93,17 @@ def _app(arguments: list[str]) -> App:
         suppress_keyboard_interrupt=False,
     )
     for name, summary in COMMANDS.items():
-        # Command files are imported when called for. A summary given here would replace the docstring in their own help.
+        # Command files are imported when called for. A summary given here would replace the
+        # docstring in their own help.
         called = arguments[:1] == [name]
         app.command(f"scorebed.cli.{name}:{name}", name=name, help=None if called else summary)
     return app
 
 
 def _give_up_on_stdout() -> None:
-    """If stdout takes no more, send what is buffered to nowhere: the interpreter would stumble over it while shutting down."""
+    """If stdout takes no more, send what is buffered to nowhere: the interpreter would stumble over
+    it while shutting down.
+    """
     try:
         sys.stdout.flush()
     except OSError:

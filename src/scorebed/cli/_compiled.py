@@ -1,8 +1,9 @@
-"""Keep what JAX compiles between commands: a second run of the same kind starts in a fraction of the time.
+"""Keep what JAX compiles between commands: a second run of the same kind starts in a fraction of
+the time.
 
-The folder is the user's cache, $XDG_CACHE_HOME/scorebed or ~/.cache/scorebed, and may be deleted at any time. What the user has
-set for JAX itself stands; JAX_ENABLE_COMPILATION_CACHE=false switches it off.
-"""
+The folder is the user's cache, $XDG_CACHE_HOME/scorebed or ~/.cache/scorebed, and may be deleted at
+any time. What the user has set for JAX itself stands; JAX_ENABLE_COMPILATION_CACHE=false switches
+it off."""
 
 import os
 from pathlib import Path

@@ -1,4 +1,6 @@
-"""The dialogue of `scorebed live`: lines in, lines out; the same on a terminal and through a pipe."""
+"""The dialogue of `scorebed live`: lines in, lines out; the same on a terminal and through a
+pipe.
+"""
 
 import io
 import sys
@@ -40,7 +42,9 @@ CHANGED = {LIMITED: "the limits", PLANNED: "the number of steps", REFINED: "the 
 
 
 class Dialogue:
-    """One sitting at the bench. `hold` returns when the experiment is finished, or the input ends, or `q` is entered."""
+    """One sitting at the bench. `hold` returns when the experiment is finished, or the input ends,
+    or `q` is entered.
+    """
 
     def __init__(self, session: Session, *, resume: str):
         self.session, self.task, self._resume = session, session.task, resume
@@ -72,7 +76,9 @@ class Dialogue:
             print_text("The experiment is finished.")
             return False
         if state.complete:
-            print_text("All steps are taken: f finishes the experiment, u takes the last step back.")
+            print_text(
+                "All steps are taken: f finishes the experiment, u takes the last step back."
+            )
             self._proposal, prompt = None, "> "
         else:
             prompt = self._show_design_or_why_not()
@@ -118,7 +124,11 @@ class Dialogue:
     def _enter(self, line: str) -> None:
         proposal = self._proposal
         if proposal is None:
-            why = "f, u or q: no step is left" if self.session.state.complete else "a command, while there is no design"
+            why = (
+                "f, u or q: no step is left"
+                if self.session.state.complete
+                else "a command, while there is no design"
+            )
             raise ConflictError("an entry", got=f"'{line[:40]}'", expected=why, fix="? for help.")
         entry = parse_entry(self.task, line)
         if self._sure(entry, None):
@@ -129,8 +139,12 @@ class Dialogue:
     def _correct(self, rest: str) -> None:
         number, _, values = rest.strip().partition(" ")
         if not (number.isascii() and number.isdigit() and len(number) < 10):
-            raise InvalidValueError("a correction", got=f"'{rest[:40]}'", expected="the number of a step and its outcome",
-                                    fix="for example c 2 0.48")  # fmt: skip
+            raise InvalidValueError(
+                "a correction",
+                got=f"'{rest[:40]}'",
+                expected="the number of a step and its outcome",
+                fix="for example c 2 0.48",
+            )
         entry = parse_entry(self.task, values)
         if self._sure(entry, int(number)):
             record = self.session.correct(int(number), entry.y, entry.xi)
@@ -146,8 +160,15 @@ class Dialogue:
             print_text(f"after {outcome}: {self._listed(self.task.designs.quantities, design)}")
             return
         designs, outcomes = self.task.designs.quantities, self.task.outcomes
-        columns = {"": RIGHT} | {f"if {q}": RIGHT for q in outcomes} | {f"then {q}": RIGHT for q in designs}
-        rows = [[f"{each.level:.0%}", *_cells(each.y), *_cells(each.design)] for each in self.session.outlook()]
+        columns = (
+            {"": RIGHT}
+            | {f"if {q}": RIGHT for q in outcomes}
+            | {f"then {q}": RIGHT for q in designs}
+        )
+        rows = [
+            [f"{each.level:.0%}", *_cells(each.y), *_cells(each.design)]
+            for each in self.session.outlook()
+        ]
         print_table(columns, rows)
 
     def _limit(self, rest: str) -> None:
@@ -156,11 +177,17 @@ class Dialogue:
         self._show_circumstances("stored: designs have no limits but the task's")
 
     def _plan(self, rest: str) -> None:
-        self.session.plan(check_plan(int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else rest))
+        self.session.plan(
+            check_plan(int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else rest)
+        )
         self._show_circumstances(f"stored: {self.session.state.horizon} steps, as trained")
 
     def _refine(self, rest: str) -> None:
-        seconds = parse_numbers("the time to refine", rest, (Quantity("seconds"),))[0] if rest else REFINING
+        seconds = (
+            parse_numbers("the time to refine", rest, (Quantity("seconds"),))[0]
+            if rest
+            else REFINING
+        )
         print_text(f"refining for about {seconds:g} s ...")
         sys.stdout.flush()
         refined = self.session.refine(seconds)
@@ -176,7 +203,8 @@ class Dialogue:
             return True
         values = self._listed(self.task.outcomes, entry.y)
         print_text(
-            f"{values} is improbable: less than one outcome in {1 / IMPROBABLE:,.0f} is as far off, by what is known."
+            f"{values} is improbable: less than one outcome in {1 / IMPROBABLE:,.0f} is as far "
+            f"off, by what is known."
         )
         answer = self._read("Keep it? y keeps it, anything else lets you enter it again: ")
         return answer in ("y", "yes")
@@ -216,7 +244,8 @@ class Dialogue:
             for m in expected:
                 low, high = _band(m)
                 print_text(
-                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} {m.quantity.unit}".rstrip() + " (90%)"
+                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} {m.quantity.unit}".rstrip()
+                    + " (90%)"
                 )
             limited = wanted_sentence(proposal, self.task.designs.quantities)
             for sentence in (*((limited,) if limited else ()), *self.session.warnings()):
@@ -245,15 +274,27 @@ class Dialogue:
             for drawn in [draw(m, float(low[i]), float(high[i]))]
         ]
         print_table(
-            {"parameter": LEFT, "mean": RIGHT, "sd": RIGHT, "5%": RIGHT, "95%": RIGHT, "posterior": LEFT},
+            {
+                "parameter": LEFT,
+                "mean": RIGHT,
+                "sd": RIGHT,
+                "5%": RIGHT,
+                "95%": RIGHT,
+                "posterior": LEFT,
+            },
             rows,
         )
         if posterior.warning:
             print_text(posterior.warning)
         expected = self.session.expected
-        by_the_end = f"; {expected.lower:.2f} to {expected.upper:.2f} expected by the end" if expected else ""
+        by_the_end = (
+            f"; {expected.lower:.2f} to {expected.upper:.2f} expected by the end"
+            if expected
+            else ""
+        )
         print_text(
-            f"information {posterior.information:.2f} nats{by_the_end} (effective sample {posterior.ess:.0f} of "
+            f"information {posterior.information:.2f} nats{by_the_end} (effective sample "
+            f"{posterior.ess:.0f} of "
             f"{len(posterior.theta)})"
         )
         if scope := self.session.scope():
@@ -272,11 +313,18 @@ class Dialogue:
                 "skipped" if record.skipped else "corrected" if record.corrected else "measured",
                 *_cells(record.used or record.proposal.design),
                 *(_cells(record.y) if record.y is not None else ["-"] * len(outcomes)),
-                "; ".join(" ".join(note.text.split()) for note in state.notes if note.step == record.step),
+                "; ".join(
+                    " ".join(note.text.split()) for note in state.notes if note.step == record.step
+                ),
             ]
             for record in state.records
         ]
-        print_table({"step": RIGHT, "": LEFT} | {str(q): RIGHT for q in (*designs, *outcomes)} | {"notes": TEXT}, rows)
+        print_table(
+            {"step": RIGHT, "": LEFT}
+            | {str(q): RIGHT for q in (*designs, *outcomes)}
+            | {"notes": TEXT},
+            rows,
+        )
 
     def _told(self, record: Record | Change) -> str:
         if isinstance(record, Change):
@@ -289,14 +337,18 @@ class Dialogue:
         return told
 
     def _listed(self, quantities: Sequence[Quantity], values: Vector) -> str:
-        return ", ".join(f"{q.name} {v:.6g} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True))
+        return ", ".join(
+            f"{q.name} {v:.6g} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True)
+        )
 
     def _farewell(self) -> str:
         return f"saved in {self.session.path}; go on with: {self._resume}"
 
 
 def draw(marginal: Marginal, low: float, high: float) -> str:
-    """A box plot in one line between `low` and `high`: 90% as dashes, 50% as equals signs, the median as a bar."""
+    """A box plot in one line between `low` and `high`: 90% as dashes, 50% as equals signs, the
+    median as a bar.
+    """
     span = (high - low) or 1.0
     at = [round(min(max((q - low) / span, 0.0), 1.0) * (WIDTH - 1)) for q in marginal.quantiles]
     line = ["."] * WIDTH

@@ -23,9 +23,13 @@ TYPES = {bool: "true or false", int: "a whole number", float: "a number", str: "
 
 
 def complain(error: ScorebedError) -> int:
-    """Print `error` as one line on stderr, whatever characters are in it, and give the exit code."""
+    """Print `error` as one line on stderr, whatever characters are in it, and give the exit
+    code.
+    """
     line = " ".join(str(error).split())
-    sys.stderr.write("error: " + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) + "\n")
+    sys.stderr.write(
+        "error: " + "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line) + "\n"
+    )
     return 2
 
 
@@ -37,7 +41,12 @@ def explain(error: CycloptsError, *, commands: Sequence[str]) -> ScorebedError:
         return _unknown_command(error.unused_tokens[0], commands)
     if isinstance(error, UnknownOptionError):
         given = (error.token.keyword or error.token.value).split("=")[0]
-        known = [name for argument in error.argument_collection for name in argument.names if name.startswith("-")]
+        known = [
+            name
+            for argument in error.argument_collection
+            for name in argument.names
+            if name.startswith("-")
+        ]
         return UnknownNameError(f"option of '{command}'", given, [*known, *ROOT_OPTIONS])
     if isinstance(error, MissingArgumentError) and error.argument is not None:
         return InvalidValueError(
@@ -47,7 +56,9 @@ def explain(error: CycloptsError, *, commands: Sequence[str]) -> ScorebedError:
             fix=see,
         )
     if isinstance(error, CoercionError) and error.token is not None and error.argument is not None:
-        return _bad_value(error.token.keyword or error.argument.name, error.token.value, error.argument, see)
+        return _bad_value(
+            error.token.keyword or error.argument.name, error.token.value, error.argument, see
+        )
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return InvalidValueError(
             f"the arguments of '{command}'",
@@ -56,8 +67,12 @@ def explain(error: CycloptsError, *, commands: Sequence[str]) -> ScorebedError:
             fix=f"leave it out; {see}",
         )
     if isinstance(error, RepeatArgumentError):
-        return InvalidValueError(f"{error.token.keyword} of '{command}'", got="it twice", expected="it once", fix=see)
-    return InvalidValueError(f"the arguments of '{command}'", got=f"this: {error}", expected="a valid command", fix=see)
+        return InvalidValueError(
+            f"{error.token.keyword} of '{command}'", got="it twice", expected="it once", fix=see
+        )
+    return InvalidValueError(
+        f"the arguments of '{command}'", got=f"this: {error}", expected="a valid command", fix=see
+    )
 
 
 def _unknown_command(given: str, commands: Sequence[str]) -> ScorebedError:
@@ -80,7 +95,11 @@ def _bad_value(name: str, given: str, argument: Argument, see: str) -> ScorebedE
 
 
 def _choices(hint: object) -> list[str]:
-    return [str(choice) for choice in typing.get_args(hint)] if typing.get_origin(hint) is typing.Literal else []
+    return (
+        [str(choice) for choice in typing.get_args(hint)]
+        if typing.get_origin(hint) is typing.Literal
+        else []
+    )
 
 
 def _expected(hint: object) -> str:
@@ -88,5 +107,8 @@ def _expected(hint: object) -> str:
     choices = _choices(hint)
     if choices:
         return f"one of {', '.join(choices)}"
-    words = [TYPES.get(kind, getattr(kind, "__name__", str(kind))) for kind in typing.get_args(hint) or (hint,)]
+    words = [
+        TYPES.get(kind, getattr(kind, "__name__", str(kind)))
+        for kind in typing.get_args(hint) or (hint,)
+    ]
     return " or ".join(word for word in words if word != "NoneType")

@@ -12,18 +12,19 @@ from scorebed.diagnostics import REMEDY, Coverage, out_of_reach
 from scorebed.report import write_report
 from scorebed.runs.evaluation import CONTRASTIVE, ceiling_sentence, in_words, tighter
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.own import OwnTask
 from scorebed.runs.training import Execution
+from scorebed.runs.user_task import UserTask
 
 
 def execute(
     folder: RunFolder,
     *,
-    task: OwnTask | None = None,
+    task: UserTask | None = None,
     as_json: bool,
     context: AbstractContextManager[Any] | None = None,
 ) -> None:
-    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is one.
+    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is
+    one.
 
     `context` is that of several devices (`devices.among`).
     """
@@ -34,7 +35,9 @@ def execute(
     except KeyboardInterrupt:
         bars.close()
         again = f" --task {task.name}" if task else ""
-        sys.stderr.write(f"stopped; the state is kept. Go on with: scorebed resume {folder.path}{again}\n")
+        sys.stderr.write(
+            f"stopped; the state is kept. Go on with: scorebed resume {folder.path}{again}\n"
+        )
         raise
     write_report(folder.path, task=task)
     if as_json:
@@ -45,7 +48,9 @@ def execute(
 
 def show(record: dict[str, Any], path: str) -> None:
     """The bounds of a run beside its references, for a person."""
-    rows = [("policy " + record["policy"], record)] + [(n, b) for n, b in record["references"].items()]
+    rows = [("policy " + record["policy"], record)] + [
+        (n, b) for n, b in record["references"].items()
+    ]
     costs = ("cost", "in nats") if "cost" in record else ()
     contrastive = record["bound"] == CONTRASTIVE
     print_table(
@@ -55,7 +60,11 @@ def show(record: dict[str, Any], path: str) -> None:
                 name,
                 f"{b['lower']:.3f} ± {b['lower_se']:.3f}",
                 f"{b['upper']:.3f} ± {b['upper_se']:.3f}" if contrastive else "none",
-                *([f"{b['cost']:.4g} ± {b['cost_se']:.2g}", f"{b['cost_nats']:.3f}"] if costs else []),
+                *(
+                    [f"{b['cost']:.4g} ± {b['cost_se']:.2g}", f"{b['cost_nats']:.3f}"]
+                    if costs
+                    else []
+                ),
                 f"{b['outer']:,}",
                 f"{b['inner']:,}" if contrastive else "none",
             ]
@@ -67,8 +76,11 @@ def show(record: dict[str, Any], path: str) -> None:
     pressed = ceiling_sentence(record, "the policy", tighter(record, path))
     if pressed:
         print_text(pressed)
-    if "coverage" in record and (far := out_of_reach(Coverage(np.asarray(record["coverage"]["outside_by_step"])))):
+    if "coverage" in record and (
+        far := out_of_reach(Coverage(np.asarray(record["coverage"]["outside_by_step"])))
+    ):
         print_text(f"{far}. {REMEDY} The plot: scorebed diagnose {path}")
     print_text(
-        f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: {path}/report.html"
+        f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: "
+        f"{path}/report.html"
     )

@@ -1,9 +1,9 @@
 """Ctrl-C that ends a command quietly wherever it lands.
 
-Python raises `KeyboardInterrupt` at whatever instruction is next, and two places cannot bear it. Extension modules that are
-interrupted while they load fail with errors of their own, or crash; there is nothing to tidy up yet, so there the process ends at
-once. Garbage-collection callbacks and destructors swallow it with a traceback; there it is delivered again a moment later.
-"""
+Python raises `KeyboardInterrupt` at whatever instruction is next, and two places cannot bear it.
+Extension modules that are interrupted while they load fail with errors of their own, or crash;
+there is nothing to tidy up yet, so there the process ends at once. Garbage-collection callbacks and
+destructors swallow it with a traceback; there it is delivered again a moment later."""
 
 import contextlib
 import os

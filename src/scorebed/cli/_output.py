@@ -1,7 +1,8 @@
-"""Answers on stdout: a table for a person, or one JSON document for a program. Everything else goes to stderr.
+"""Answers on stdout: a table for a person, or one JSON document for a program. Everything else goes
+to stderr.
 
-When stdout is no terminal nothing is coloured, wrapped or cut, whatever the environment says about colours and widths.
-"""
+When stdout is no terminal nothing is coloured, wrapped or cut, whatever the environment says about
+colours and widths."""
 
 import json
 import logging
@@ -23,7 +24,12 @@ TEXT: Column = "text"  # the only kind that a narrow terminal wraps
 
 Json = Annotated[
     bool,
-    Parameter(name="--json", negative="", show_default=False, help="Print the result alone, as one JSON document."),
+    Parameter(
+        name="--json",
+        negative="",
+        show_default=False,
+        help="Print the result alone, as one JSON document.",
+    ),
 ]
 
 
@@ -52,11 +58,15 @@ def print_text(text: str) -> None:
 
 
 def print_table(columns: Mapping[str, Column], rows: Sequence[Sequence[str]]) -> None:
-    """Aligned columns; `columns` maps their headings to their kinds. Names and numbers are never cut."""
+    """Aligned columns; `columns` maps their headings to their kinds. Names and numbers are never
+    cut.
+    """
     console = stdout_console()
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for heading, kind in columns.items():
-        table.add_column(heading, justify="right" if kind == RIGHT else "left", no_wrap=kind != TEXT)
+        table.add_column(
+            heading, justify="right" if kind == RIGHT else "left", no_wrap=kind != TEXT
+        )
     for row in rows:
         table.add_row(*row)
     if console.measure(table).minimum >= console.width:

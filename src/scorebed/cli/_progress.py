@@ -1,13 +1,22 @@
-"""Progress of a long command on stderr: bars with rate and time left on a terminal, one line per stage elsewhere."""
+"""Progress of a long command on stderr: bars with rate and time left on a terminal, one line per
+stage elsewhere.
+"""
 
 import sys
 import time
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeRemainingColumn,
+)
 
-from scorebed.runs.keeper import Progress as Silent
+from scorebed.runs.stage import Progress as Silent
 
 
 class Bars(Silent):
@@ -32,13 +41,17 @@ class Bars(Silent):
             )
             self.bars = Progress(*columns, console=self.console, transient=True)
             self.bars.start()
-            self.task = self.bars.add_task(stage, total=total or None, completed=done, note="", rate="")
+            self.task = self.bars.add_task(
+                stage, total=total or None, completed=done, note="", rate=""
+            )
 
     def update(self, done: int, note: str, total: int | None = None) -> None:
         if self.bars is None:
             return
         elapsed = time.monotonic() - self.begun
-        fields: dict[str, Any] = {"rate": f"{(done - self.first) / elapsed:.1f}/s" if elapsed else ""}
+        fields: dict[str, Any] = {
+            "rate": f"{(done - self.first) / elapsed:.1f}/s" if elapsed else ""
+        }
         if note:
             fields["note"] = note
         if total is not None:

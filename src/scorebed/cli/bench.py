@@ -1,4 +1,6 @@
-"""`scorebed bench NAME`: methods side by side (compare), and what a preset reaches on every task (laptop)."""
+"""`scorebed bench NAME`: methods side by side (compare), and what a preset reaches on every task
+(laptop).
+"""
 
 import sys
 from collections.abc import Iterator
@@ -18,27 +20,50 @@ BENCHES = ("compare", "laptop")
 
 
 def bench(
-    name: Annotated[str, Parameter(help="compare: methods side by side; laptop: what a preset reaches on every task.")],
+    name: Annotated[
+        str,
+        Parameter(
+            help="compare: methods side by side; laptop: what a preset reaches on every task."
+        ),
+    ],
     /,
     *,
-    task: Annotated[str, Parameter(help="The task of compare; for laptop names with commas between them, or all.")],
+    task: Annotated[
+        str,
+        Parameter(help="The task of compare; for laptop names with commas between them, or all."),
+    ],
     methods: Annotated[
-        str, Parameter(help="all, or names with commas between them; laptop has score and jointscore.")
+        str,
+        Parameter(help="all, or names with commas between them; laptop has score and jointscore."),
     ] = "all",
-    budget: Annotated[str | None, Parameter(help="Of compare: likelihood evaluations for every method.")] = None,
-    minutes: Annotated[str | None, Parameter(help="Of compare: minutes of training for every method.")] = None,
-    preset: Annotated[str | None, Parameter(help="quick, laptop or paper; compare takes quick.")] = None,
+    budget: Annotated[
+        str | None, Parameter(help="Of compare: likelihood evaluations for every method.")
+    ] = None,
+    minutes: Annotated[
+        str | None, Parameter(help="Of compare: minutes of training for every method.")
+    ] = None,
+    preset: Annotated[
+        str | None, Parameter(help="quick, laptop or paper; compare takes quick.")
+    ] = None,
     seed: Annotated[str, Parameter(help="Of compare: seed of all random numbers.")] = "0",
     seeds: Annotated[
-        str, Parameter(help="Of laptop: number of seeds; those that the folder has already are shown too.")
+        str,
+        Parameter(
+            help="Of laptop: number of seeds; those that the folder has already are shown too."
+        ),
     ] = "1",
-    out: Annotated[Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")
+    ] = None,
     set_: Annotated[
-        list[str], Parameter(name="--set", negative="", help="A single value for all runs, as key=value.")
+        list[str],
+        Parameter(name="--set", negative="", help="A single value for all runs, as key=value."),
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task by task."""
+    """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task
+    by task.
+    """
     from scorebed.cli._numbers import whole
     from scorebed.errors import UnknownNameError
 
@@ -56,8 +81,13 @@ def _terms(budget: str | None, minutes: str | None) -> "Terms":
     from scorebed.errors import require
     from scorebed.runs.terms import Terms
 
-    require((budget is None) != (minutes is None), "--budget and --minutes", got="both" if budget else "neither",
-            expected="one of them", fix="give --budget NLE or --minutes X.")  # fmt: skip
+    require(
+        (budget is None) != (minutes is None),
+        "--budget and --minutes",
+        got="both" if budget else "neither",
+        expected="one of them",
+        fix="give --budget NLE or --minutes X.",
+    )
     return Terms(
         None if budget is None else whole("--budget", budget, 1),
         None if minutes is None else positive("--minutes", minutes),
@@ -65,7 +95,13 @@ def _terms(budget: str | None, minutes: str | None) -> "Terms":
 
 
 def _compare(
-    task: str, methods: str, terms: "Terms", preset: str, out: Path | None, overrides: list[str], as_json: bool
+    task: str,
+    methods: str,
+    terms: "Terms",
+    preset: str,
+    out: Path | None,
+    overrides: list[str],
+    as_json: bool,
 ) -> None:
     from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
     from scorebed.tasks import make_task
@@ -74,25 +110,41 @@ def _compare(
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
     with _shown(folder) as bars:
-        entries = compare(task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars)
+        entries = compare(
+            task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars
+        )
     against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
     draw(entries, f"{task}: {terms} each", against=against).savefig(folder / "compare.png", dpi=130)
     (folder / "compare.md").write_text(table(entries))
     if as_json:
-        print_json({"task": task, "terms": terms._asdict(), "methods": {e.method: dict(e.record) for e in entries}})
+        print_json(
+            {
+                "task": task,
+                "terms": terms._asdict(),
+                "methods": {e.method: dict(e.record) for e in entries},
+            }
+        )
         return
-    print_table({COLUMNS[0]: LEFT} | dict.fromkeys(COLUMNS[1:], RIGHT), [entry.row() for entry in entries])
+    print_table(
+        {COLUMNS[0]: LEFT} | dict.fromkeys(COLUMNS[1:], RIGHT), [entry.row() for entry in entries]
+    )
     for line in remarks(entries):
         print_text(line)
     print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
 
 
 def _laptop(
-    task: str, methods: str, preset: str, seeds: int, out: Path | None, overrides: list[str], as_json: bool
+    task: str,
+    methods: str,
+    preset: str,
+    seeds: int,
+    out: Path | None,
+    overrides: list[str],
+    as_json: bool,
 ) -> None:
     from scorebed.bench.laptop import COLUMNS, PAPER, draw, laptop, table
-    from scorebed.bench.presets import PRESETS
     from scorebed.errors import UnknownNameError
+    from scorebed.presets.values import PRESETS
     from scorebed.runs.methods import BY_SCORE
     from scorebed.tasks import TASKS
 
@@ -108,13 +160,24 @@ def _laptop(
             raise UnknownNameError("task", each, TASKS)
     folder = out if out is not None else Path("runs") / f"bench-{preset}"
     with _shown(folder) as bars:
-        reached = laptop(tasks, folder, preset=preset, seeds=seeds, methods=picked, overrides=overrides, progress=bars)
+        reached = laptop(
+            tasks,
+            folder,
+            preset=preset,
+            seeds=seeds,
+            methods=picked,
+            overrides=overrides,
+            progress=bars,
+        )
     (folder / "table.md").write_text(table(reached))
     draw(reached, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
     if as_json:
         print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
         return
-    print_table(dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT), [each.row() for each in reached])
+    print_table(
+        dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT),
+        [each.row() for each in reached],
+    )
     print_text(f"table and picture: {folder}/table.md, {folder}/table.png")
 
 

@@ -1,4 +1,6 @@
-"""`scorebed check FILE.py:NAME`: is this task of mine sound? What is wrong, how to mend it, and pictures."""
+"""`scorebed check FILE.py:NAME`: is this task of mine sound? What is wrong, how to mend it, and
+pictures.
+"""
 
 import io
 import re
@@ -33,9 +35,9 @@ def check(
 ) -> None:
     """Look for whatever would make training on a task wrong, and say how to mend it.
 
-    Wrong shapes, gradients that are NaN or zero, designs without effect, a sampler that is not its density's, and more. A sound
-    task ends with a picture: what the prior predicts, experiments with random designs, and where one step tells most.
-    """
+    Wrong shapes, gradients that are NaN or zero, designs without effect, a sampler that is not its
+    density's, and more. A sound task ends with a picture: what the prior predicts, experiments with
+    random designs, and where one step tells most."""
     import time
 
     import jax.random as jr
@@ -58,10 +60,15 @@ def check(
         replace_file(path, picture.getvalue())
     seconds = time.monotonic() - begun
     if as_json:
-        print_json({
-            "task": task, "sound": not faults, "findings": [finding._asdict() for finding in findings],
-            "picture": None if faults else str(path), "seconds": round(seconds, 2),
-        })  # fmt: skip
+        print_json(
+            {
+                "task": task,
+                "sound": not faults,
+                "findings": [finding._asdict() for finding in findings],
+                "picture": None if faults else str(path),
+                "seconds": round(seconds, 2),
+            }
+        )
     else:
         for finding in findings:
             print_text(f"{finding.severity}: {finding}")
@@ -69,18 +76,20 @@ def check(
             print_text(f"{task} is sound ({seconds:.1f} s); pictures: {path}")
     if faults:
         raise InvalidValueError(
-            task, got=f"{len(faults)} fault{'s' if len(faults) > 1 else ''}", expected="a sound task",
+            task,
+            got=f"{len(faults)} fault{'s' if len(faults) > 1 else ''}",
+            expected="a sound task",
             fix=faults[0].fix + ".",
-        )  # fmt: skip
+        )
 
 
 def _draw(task: "Task", name: str, *, key: "PRNGKeyArray") -> "Figure":
     import jax
     import jax.random as jr
 
+    from scorebed._jit import jit_once
     from scorebed.errors import ScorebedError
     from scorebed.keys import named
-    from scorebed.once import once
     from scorebed.policies.random import RandomDesigns
     from scorebed.rollout import simulate
     from scorebed.samplers.paper import reference_sampler
@@ -88,7 +97,7 @@ def _draw(task: "Task", name: str, *, key: "PRNGKeyArray") -> "Figure":
     try:
         from matplotlib.figure import Figure
 
-        from scorebed.draw import INK, draw_into
+        from scorebed.plots.experiments import INK, draw_into
     except ModuleNotFoundError as missing:
         raise ScorebedError(
             f"the pictures of a check, got no package '{missing.name}', expected matplotlib. "
@@ -97,7 +106,7 @@ def _draw(task: "Task", name: str, *, key: "PRNGKeyArray") -> "Figure":
 
     sampler, words = reference_sampler(task)
     keys = jr.split(named(key, "runs"), PREDICTED)
-    runs = once(jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k)))(keys)
+    runs = jit_once(jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k)))(keys)
     figure = Figure(figsize=(12, 9), layout="constrained")
     top, bottom = figure.subfigures(2, 1, height_ratios=(1, 1.4))
     left, right = top.subfigures(1, 2)
@@ -116,10 +125,12 @@ def _draw(task: "Task", name: str, *, key: "PRNGKeyArray") -> "Figure":
 
 
 def _predictive(figure: Any, task: "Task", runs: "Trajectory") -> None:
-    """Outcomes against the design where it is one number and steps are independent, else against the step."""
+    """Outcomes against the design where it is one number and steps are independent, else against
+    the step.
+    """
     import numpy as np
 
-    from scorebed.draw import FAINT, LINES, SOFT
+    from scorebed.plots.experiments import FAINT, LINES, SOFT
     from scorebed.tasks.base import IID
 
     ys, xis = np.asarray(runs.ys), np.asarray(runs.xis)
@@ -137,17 +148,23 @@ def _predictive(figure: Any, task: "Task", runs: "Trajectory") -> None:
             ax.plot(steps, middle, color=LINES[0])
         ax.set_ylabel(str(task.outcomes[i]), fontsize=8)
         _plain(ax, SOFT)
-    axes[-1].set_xlabel(str(task.designs.quantities[0]) if by_design else "step (band: 90%)", fontsize=8)
+    axes[-1].set_xlabel(
+        str(task.designs.quantities[0]) if by_design else "step (band: 90%)", fontsize=8
+    )
 
 
 def _information(figure: Any, task: "Task", *, key: "PRNGKeyArray") -> None:
-    """A map for two design coordinates, a line for each of any other number; nothing where there is no density."""
+    """A map for two design coordinates, a line for each of any other number; nothing where there is
+    no density.
+    """
     from scorebed.check.one_step import axes, line, one_step_eig, plane
-    from scorebed.draw import LINES, MIST, SOFT
+    from scorebed.plots.experiments import LINES, MIST, SOFT
 
     space = task.designs
     if not task.has_density:
-        figure.text(0.5, 0.5, "not known: the model has no density", ha="center", fontsize=9, color=SOFT)
+        figure.text(
+            0.5, 0.5, "not known: the model has no density", ha="center", fontsize=9, color=SOFT
+        )
         return
     if space.dim == 2:
         x, y = axes(space, PLANE)

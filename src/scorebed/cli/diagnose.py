@@ -1,4 +1,6 @@
-"""`scorebed diagnose RUN`: is the score good? Gradient bias and variance, coverage, conditioning, and a verdict."""
+"""`scorebed diagnose RUN`: is the score good? Gradient bias and variance, coverage, conditioning,
+and a verdict.
+"""
 
 import io
 import logging
@@ -9,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 from cyclopts import Parameter
 
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
-from scorebed.cli._task import TaskOption, own_task
+from scorebed.cli._task import TaskOption, user_task
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from scorebed.diagnostics import Coverage, Estimate, GradientError, ScoreError
     from scorebed.nle import Ledger
     from scorebed.runs.load import Run
-    from scorebed.scores.truth import Truth
+    from scorebed.scores.reference import Truth
 
 BATCHES = tuple(4**i for i in range(9))
 RIVALS = (15, 255)  # contrastive parameters of the PCE curves
@@ -34,21 +36,27 @@ def diagnose(
     truth: Annotated[
         Literal["auto", "importance", "smc"],
         Parameter(
-            help="The ground truth. auto: the closed form if there is one, importance sampling where draws of the prior are "
+            help="The ground truth. auto: the closed form if there is one, importance sampling "
+            "where draws of the prior are "
             "enough, tempered SMC elsewhere."
         ),
     ] = "auto",
-    inner: Annotated[str, Parameter(help="Draws of the prior for importance sampling, M.")] = "100000",
+    inner: Annotated[
+        str, Parameter(help="Draws of the prior for importance sampling, M.")
+    ] = "100000",
     particles: Annotated[str, Parameter(help="Particles for tempered SMC.")] = "2048",
-    seed: Annotated[str, Parameter(help="Seed of the draws; those of training are never used again.")] = "0",
+    seed: Annotated[
+        str, Parameter(help="Seed of the draws; those of training are never used again.")
+    ] = "0",
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and the report anew.
+    """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and
+    the report anew.
 
-    The bias of the policy gradient is given in units of the true gradient's norm, at the trained or at the untrained policy,
-    whichever is larger: at a trained policy the true gradient is close to zero.
-    """
+    The bias of the policy gradient is given in units of the true gradient's norm, at the trained or
+    at the untrained policy, whichever is larger: at a trained policy the true gradient is close to
+    zero."""
     import jax.random as jr
     import numpy as np
 
@@ -63,11 +71,15 @@ def diagnose(
     from scorebed.runs.durable import replace_file
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.load import load
-    from scorebed.tasks.interest import has_nuisance
+    from scorebed.tasks.nuisance import has_nuisance
 
-    n, m, p = whole("--outer", outer, 8), whole("--inner", inner, 1), whole("--particles", particles, 2)
+    n, m, p = (
+        whole("--outer", outer, 8),
+        whole("--inner", inner, 1),
+        whole("--particles", particles, 2),
+    )
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    own = own_task(task)
+    own = user_task(task)
     loaded, ledger = load(run, task=own), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
     if score is None:
@@ -86,21 +98,28 @@ def diagnose(
     if model.has_density and not has_nuisance(model):
         compared = _compare(loaded, reach, truth, n, m, p, ledger, key=key)
     else:
-        compared = _Compared({"outer": n, "verdict": diagnostics.verdict_without_truth(reach)}, {}, {})
+        compared = _Compared(
+            {"outer": n, "verdict": diagnostics.verdict_without_truth(reach)}, {}, {}
+        )
     result = {
         "run": str(run),
         "task": loaded.config.task,
         **compared.values,
         "coverage": {"outside": reach.share, "outside_by_step": [float(x) for x in reach.outside]},
         "conditioning": {
-            name: {label: float(np.quantile(numbers, q, method="lower")) for label, q in QUANTILES.items()}
+            name: {
+                label: float(np.quantile(numbers, q, method="lower"))
+                for label, q in QUANTILES.items()
+            }
             for name, numbers in conditions.items()
         },
         "nle": ledger.spent,
         "nle_stages": ledger.totals,
     }
     picture = io.BytesIO()
-    _draw(compared.curves, compared.errors, reach.outside, conditions).savefig(picture, format="png", dpi=150)
+    _draw(compared.curves, compared.errors, reach.outside, conditions).savefig(
+        picture, format="png", dpi=150
+    )
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
@@ -113,7 +132,9 @@ def diagnose(
 
 
 class _Compared(NamedTuple):
-    """What is said about a score, the errors of gradients by their names, and of the score by designs."""
+    """What is said about a score, the errors of gradients by their names, and of the score by
+    designs.
+    """
 
     values: dict[str, Any]
     curves: "dict[str, GradientError]"
@@ -121,7 +142,15 @@ class _Compared(NamedTuple):
 
 
 def _compare(
-    run: "Run", reach: "Coverage", wanted: str, n: int, m: int, p: int, ledger: "Ledger", *, key: "PRNGKeyArray"
+    run: "Run",
+    reach: "Coverage",
+    wanted: str,
+    n: int,
+    m: int,
+    p: int,
+    ledger: "Ledger",
+    *,
+    key: "PRNGKeyArray",
 ) -> _Compared:
     """The score of a run beside the truth, at its policy and at an untrained one."""
     from scorebed import diagnostics
@@ -136,9 +165,15 @@ def _compare(
     def compare(stage: str, measure: Any, policy: Any, **options: Any) -> Any:
         bars.begin(stage, 0, 0)
         found = measure(
-            run.task, run.score, against.truth, policy, outer=n,
-            on_group=lambda done, total: bars.update(done, "", total), key=named(key, stage), **options,
-        )  # fmt: skip
+            run.task,
+            run.score,
+            against.truth,
+            policy,
+            outer=n,
+            on_group=lambda done, total: bars.update(done, "", total),
+            key=named(key, stage),
+            **options,
+        )
         bars.close()
         ledger.charge(stage, found.nle)
         return found
@@ -164,11 +199,15 @@ def _compare(
         "batches": list(BATCHES),
         "score_error": {name: _score_error(error) for name, error in errors.items()},
     }
-    return _Compared(values, {"score": trained} | {f"PCE, M = {c}": error for c, error in pce.items()}, errors)
+    return _Compared(
+        values, {"score": trained} | {f"PCE, M = {c}": error for c, error in pce.items()}, errors
+    )
 
 
 class _Against(NamedTuple):
-    """The ground truth, its name, and its effective draws on the worse histories: infinite where that is no worry."""
+    """The ground truth, its name, and its effective draws on the worse histories: infinite where
+    that is no worry.
+    """
 
     truth: "Truth"
     name: str
@@ -182,8 +221,8 @@ def _ground_truth(
     import numpy as np
 
     from scorebed.diagnostics import FEW_DRAWS, effective_draws
-    from scorebed.scores.truth import ExactTruth, ImportanceTruth, SMCTruth
-    from scorebed.tasks.closed_form import ClosedForm
+    from scorebed.scores.reference import ExactTruth, ImportanceTruth, SMCTruth
+    from scorebed.tasks.oracles.closed_form import ClosedForm
 
     logger = logging.getLogger("scorebed.diagnose")
     tempered = _Against(SMCTruth(run.task, particles), "smc", math.inf)
@@ -194,7 +233,10 @@ def _ground_truth(
     sizes = effective_draws(run.task, run.policy, inner=inner, key=key)
     ledger.charge("effective-draws", len(sizes) * inner * run.task.horizon)
     ess = float(np.quantile(sizes, 0.1))
-    few = f"{inner:,} draws of the prior are {ess:.0f} effective ones or fewer on a tenth of the histories"
+    few = (
+        f"{inner:,} draws of the prior are {ess:.0f} effective ones or fewer on a tenth of the "
+        f"histories"
+    )
     if ess >= FEW_DRAWS or wanted == "importance":
         if ess < FEW_DRAWS:
             logger.warning("%s: use --truth smc, or more --inner.", few)
@@ -220,13 +262,18 @@ def _score_error(error: "ScoreError") -> dict[str, float]:
 
 
 def _draw(
-    curves: "dict[str, GradientError]", errors: "dict[str, ScoreError]", outside: Any, conditions: dict[str, Any]
+    curves: "dict[str, GradientError]",
+    errors: "dict[str, ScoreError]",
+    outside: Any,
+    conditions: dict[str, Any],
 ) -> "Figure":
-    """MSE against N and relative errors, where there is a truth; coverage by step, condition numbers."""
+    """MSE against N and relative errors, where there is a truth; coverage by step, condition
+    numbers.
+    """
     import numpy as np
     from matplotlib.figure import Figure
 
-    from scorebed.draw import LINES, SOFT
+    from scorebed.plots.experiments import LINES, SOFT
 
     figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
     *above, reach, condition = figure.subplots(2 if curves else 1, 2).flat
@@ -234,16 +281,27 @@ def _draw(
         _draw_errors(above[0], above[1], curves, errors)
 
     reach.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
-    reach.set(xlabel="step", ylabel="designs out of reach [%]", ylim=(0, 100), title="coverage of the policy's designs")
+    reach.set(
+        xlabel="step",
+        ylabel="designs out of reach [%]",
+        ylim=(0, 100),
+        title="coverage of the policy's designs",
+    )
     if not outside.any():
         reach.text(0.5, 0.5, "none", transform=reach.transAxes, ha="center", color=SOFT)
 
     logs = {name: np.log10(numbers[np.isfinite(numbers)]) for name, numbers in conditions.items()}
-    everything = np.concatenate([*logs.values(), [0.0, 1.0]])  # from 1, a perfect condition, to 10 at least
+    everything = np.concatenate(
+        [*logs.values(), [0.0, 1.0]]
+    )  # from 1, a perfect condition, to 10 at least
     bins = np.linspace(everything.min(), everything.max(), 41)
     for colour, (name, x) in zip(LINES, logs.items(), strict=False):
         condition.hist(x, bins=bins, color=colour, alpha=0.6, label=name)
-    condition.set(xlabel="log₁₀ condition number of ∂y/∂ξ", ylabel="trajectories", title="Jacobian conditioning")
+    condition.set(
+        xlabel="log₁₀ condition number of ∂y/∂ξ",
+        ylabel="trajectories",
+        title="Jacobian conditioning",
+    )
     for ax in (*above, reach, condition):
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(9)
@@ -253,21 +311,35 @@ def _draw(
 
 
 def _draw_errors(
-    mse: "Axes", relative: "Axes", curves: "dict[str, GradientError]", errors: "dict[str, ScoreError]"
+    mse: "Axes",
+    relative: "Axes",
+    curves: "dict[str, GradientError]",
+    errors: "dict[str, ScoreError]",
 ) -> None:
     import numpy as np
 
-    from scorebed.draw import LINES
+    from scorebed.plots.experiments import LINES
 
     for colour, (name, error) in zip(LINES, curves.items(), strict=False):
         mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
         if error.squared_bias.value > 0:
             mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
-    mse.set(xlabel="batch size N", ylabel="squared error of the gradient", title="‖B‖² + V/N (dotted: ‖B‖²)")
+    mse.set(
+        xlabel="batch size N",
+        ylabel="squared error of the gradient",
+        title="‖B‖² + V/N (dotted: ‖B‖²)",
+    )
 
     for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
         parts: list[Estimate] = [found.y, found.xi]
         places = np.arange(2) + 0.35 * (i - 0.5)
-        relative.bar(places, [e.value for e in parts], 0.32, yerr=[e.se for e in parts], color=colour, label=name)
+        relative.bar(
+            places,
+            [e.value for e in parts],
+            0.32,
+            yerr=[e.se for e in parts],
+            color=colour,
+            label=name,
+        )
     relative.set_xticks([0, 1], ["y-part", "ξ-part"])
     relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")

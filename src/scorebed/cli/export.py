@@ -6,29 +6,36 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption, own_task
+from scorebed.cli._task import TaskOption, user_task
 
 
 def export(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    out: Annotated[Path | None, Parameter(help="The folder to make; RUN/pocket if left out.")] = None,
+    out: Annotated[
+        Path | None, Parameter(help="The folder to make; RUN/pocket if left out.")
+    ] = None,
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write the policy of a run to a folder that works without scorebed: weights, programs (jax.export, ONNX), a client.
+    """Write the policy of a run to a folder that works without scorebed: weights, programs
+    (jax.export, ONNX), a client.
 
     A folder that exists is never overwritten. With --json the manifest is printed.
     """
-    from scorebed.pocket.folder import write_pocket
+    from scorebed.export.folder import export_policy
     from scorebed.runs.load import load
 
     path = run / "pocket" if out is None else out
-    manifest = write_pocket(load(run, task=own_task(task)), path)
+    manifest = export_policy(load(run, task=user_task(task)), path)
     if as_json:
         print_json({"folder": str(path), **manifest})
         return
     onnx = manifest["onnx"]
     print_text(str(path))
-    print_text("jax.export and ONNX" if onnx["programs"] else f"jax.export; no ONNX, because {onnx['reason']}")
+    print_text(
+        "jax.export and ONNX"
+        if onnx["programs"]
+        else f"jax.export; no ONNX, because {onnx['reason']}"
+    )

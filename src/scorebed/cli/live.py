@@ -16,14 +16,24 @@ def live(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    db: Annotated[Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")] = None,
-    experiment: Annotated[
-        str | None, Parameter(help="A name, new or old; the newest that is not finished, or a new one, if left out.")
+    db: Annotated[
+        Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")
     ] = None,
-    seed: Annotated[str | None, Parameter(help="Seed of a new experiment's designs; random if left out.")] = None,
+    experiment: Annotated[
+        str | None,
+        Parameter(
+            help="A name, new or old; the newest that is not finished, or a new one, if left out."
+        ),
+    ] = None,
+    seed: Annotated[
+        str | None, Parameter(help="Seed of a new experiment's designs; random if left out.")
+    ] = None,
     steps: Annotated[
         str | None,
-        Parameter(help="Number of steps of a new experiment; as many as the policy was trained for if left out."),
+        Parameter(
+            help="Number of steps of a new experiment; as many as the policy was trained for if "
+            "left out."
+        ),
     ] = None,
     limits: Annotated[
         str | None,
@@ -35,23 +45,26 @@ def live(
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Run an experiment with a trained policy: see the next design, measure, enter the outcome, see what is known.
+    """Run an experiment with a trained policy: see the next design, measure, enter the outcome, see
+    what is known.
 
-    Everything is stored at once. Leave at any time and give the same command to go on. With --json the dialogue is on stderr.
-    """
+    Everything is stored at once. Leave at any time and give the same command to go on. With --json
+    the dialogue is on stderr."""
     from scorebed.cli._dialogue import Dialogue
     from scorebed.cli._numbers import whole
-    from scorebed.cli._task import own_task
+    from scorebed.cli._task import user_task
     from scorebed.runs.load import load
     from scorebed.session.engine import Session
     from scorebed.session.entry import parse_limits
 
     begun = None if seed is None else whole("--seed", seed, 0)
     planned = None if steps is None else whole("--steps", steps, 1)
-    loaded = load(run, task=own_task(task))
+    loaded = load(run, task=user_task(task))
     allowed = None if limits is None else parse_limits(loaded.task, limits)
     pair = None if allowed is None else (allowed.low, allowed.high)
-    with Session.open(loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=pair) as session:
+    with Session.open(
+        loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=pair
+    ) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             Dialogue(session, resume=_again(run, db, task, session.name)).hold()
         if as_json:
@@ -61,5 +74,10 @@ def live(
 def _again(run: Path, db: Path | None, task: str | None, name: str) -> str:
     """The command that goes on with an experiment."""
     options = {"--db": db, "--task": task, "--experiment": name}
-    words = [word for option, value in options.items() if value is not None for word in (option, str(value))]
+    words = [
+        word
+        for option, value in options.items()
+        if value is not None
+        for word in (option, str(value))
+    ]
     return shlex.join(["scorebed", "live", str(run), *words])

@@ -5,14 +5,17 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from scorebed.budgets import TABLES, Row, Table
 from scorebed.cli._output import LEFT, RIGHT, TEXT, Json, print_json, print_table, print_text
+from scorebed.presets.budgets import TABLES, Row, Table
 
 Name = Literal["location", "dynamical", "gravimetry", "mlmc", "iosmc"]
 
 
 def nle(
-    table: Annotated[Name, Parameter(help="Which of the paper's configuration tables.")], /, *, as_json: Json = False
+    table: Annotated[Name, Parameter(help="Which of the paper's configuration tables.")],
+    /,
+    *,
+    as_json: Json = False,
 ) -> None:
     """The budget arithmetic of the paper: its configurations, with totals computed exactly.
 
@@ -24,7 +27,13 @@ def nle(
     if as_json:
         rows = [_document(row) for row in chosen.rows]
         print_json(
-            {"table": table, "title": chosen.title, "budget": chosen.budget, "rows": rows, "notes": chosen.notes}
+            {
+                "table": table,
+                "title": chosen.title,
+                "budget": chosen.budget,
+                "rows": rows,
+                "notes": chosen.notes,
+            }
         )
     else:
         _print(chosen)
@@ -38,9 +47,13 @@ def _document(row: Row) -> dict[str, Any]:
 def _print(table: Table) -> None:
     print_text(table.title + ("" if table.budget is None else f" (budget {table.budget:,} NLE)"))
     rows = [dataclasses.asdict(row.cost) | _totals(row) for row in table.rows]
-    labels = [", ".join(row.methods) + (f" ({row.remark})" if row.remark else "") for row in table.rows]
+    labels = [
+        ", ".join(row.methods) + (f" ({row.remark})" if row.remark else "") for row in table.rows
+    ]
     if len(rows) == 1:
-        print_table({"": LEFT, labels[0]: RIGHT}, [(name, _cell(value)) for name, value in rows[0].items()])
+        print_table(
+            {"": LEFT, labels[0]: RIGHT}, [(name, _cell(value)) for name, value in rows[0].items()]
+        )
     else:
         _print_rows(labels, rows)
     for note in table.notes:
@@ -48,15 +61,24 @@ def _print(table: Table) -> None:
 
 
 def _print_rows(labels: list[str], rows: list[dict[str, Any]]) -> None:
-    """As in the paper, sizes that all rows have alike stand above the table, and the others in it."""
+    """As in the paper, sizes that all rows have alike stand above the table, and the others
+    in it.
+    """
     values = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
     totals = [name for name in values if name.startswith("nle")]
-    shared = {name: found[0] for name, found in values.items() if len(set(found)) == 1 and name not in totals}
+    shared = {
+        name: found[0]
+        for name, found in values.items()
+        if len(set(found)) == 1 and name not in totals
+    }
     print_text("Shared: " + ", ".join(f"{name} = {_cell(value)}" for name, value in shared.items()))
     names = [name for name in values if name not in shared and name not in totals] + totals
     print_table(
         {"method": TEXT} | dict.fromkeys(names, RIGHT),
-        [[label, *(_cell(row.get(name)) for name in names)] for label, row in zip(labels, rows, strict=True)],
+        [
+            [label, *(_cell(row.get(name)) for name in names)]
+            for label, row in zip(labels, rows, strict=True)
+        ],
     )
 
 
@@ -68,4 +90,10 @@ def _cell(value: int | float | None) -> str:
     """Whole numbers in full; expected costs to the nearest one."""
     if value is None:
         return "—"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.0f}" if value >= 1000 else f"{value:g}"
+    return (
+        f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if value >= 1000
+        else f"{value:g}"
+    )

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption, own_task
+from scorebed.cli._task import TaskOption, user_task
 
 
 def report(
@@ -16,12 +16,14 @@ def report(
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs nothing else."""
+    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs
+    nothing else.
+    """
     from scorebed.report import write_report
     from scorebed.runs.folder import RunFolder
-    from scorebed.runs.own import task_of
+    from scorebed.runs.user_task import task_of
 
-    own = own_task(task)
+    own = user_task(task)
     if own is not None:
         task_of(RunFolder.open(run).config(), own)
     path = write_report(run, task=own)

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json
-from scorebed.cli._task import TaskOption, own_task
+from scorebed.cli._task import TaskOption, user_task
 
 
 def resume(
@@ -14,16 +14,18 @@ def resume(
     /,
     *,
     task: TaskOption = None,
-    devices: Annotated[str, Parameter(help="Number of devices among which every batch is shared out.")] = "1",
+    devices: Annotated[
+        str, Parameter(help="Number of devices among which every batch is shared out.")
+    ] = "1",
     as_json: Json = False,
 ) -> None:
     """Go on with a run after any interruption; a finished run answers at once."""
+    from scorebed._sharding import device_mesh
     from scorebed.cli._execute import execute
     from scorebed.cli._numbers import whole
-    from scorebed.devices import among
     from scorebed.runs.folder import RunFolder
 
-    context = among(whole("--devices", devices, 1))
-    own = own_task(task)
+    context = device_mesh(whole("--devices", devices, 1))
+    own = user_task(task)
     with RunFolder.open(run).own() as folder:
         execute(folder, task=own, as_json=as_json, context=context)

@@ -1,4 +1,6 @@
-"""`scorebed serve RUN`: the experiment at the bench, as a web page and a JSON interface for instruments."""
+"""`scorebed serve RUN`: the experiment at the bench, as a web page and a JSON interface for
+instruments.
+"""
 
 import sys
 from pathlib import Path
@@ -14,33 +16,41 @@ def serve(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    port: Annotated[str, Parameter(help="The port to listen on; 0 takes any that is free.")] = "8321",
+    port: Annotated[
+        str, Parameter(help="The port to listen on; 0 takes any that is free.")
+    ] = "8321",
     host: Annotated[
         str, Parameter(help="The address to listen on; others than this machine can then connect.")
     ] = "127.0.0.1",
-    db: Annotated[Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")] = None,
+    db: Annotated[
+        Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")
+    ] = None,
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Run experiments with a trained policy on a web page: several people, one experiment, and instruments by JSON.
+    """Run experiments with a trained policy on a web page: several people, one experiment, and
+    instruments by JSON.
 
-    Open the link that is printed. Everything is stored at once: stop by Ctrl-C and give the same command to go on. With --json
-    the link and the token are printed as JSON, and then it serves.
+    Open the link that is printed. Everything is stored at once: stop by Ctrl-C and give the same
+    command to go on. With --json the link and the token are printed as JSON, and then it serves.
     """
     from scorebed.cli._numbers import whole
-    from scorebed.cli._task import own_task
+    from scorebed.cli._task import user_task
     from scorebed.errors import InvalidValueError, ScorebedError
 
     number = whole("--port", port, 0)
     if number > 65535:
-        raise InvalidValueError("--port", got=f"'{port}'", expected="0 to 65535", fix="for example 8321.")
+        raise InvalidValueError(
+            "--port", got=f"'{port}'", expected="0 to 65535", fix="for example 8321."
+        )
     try:
         from scorebed.web import server
     except ModuleNotFoundError as missing:
         if (missing.name or "").startswith("scorebed"):
             raise
         raise ScorebedError(
-            f"the web page, got no package '{missing.name}', expected fastapi and uvicorn. Fix: pip install 'scorebed[web]'."
+            f"the web page, got no package '{missing.name}', expected fastapi and uvicorn. Fix: "
+            f"pip install 'scorebed[web]'."
         ) from missing
     from scorebed.runs.load import load
 
@@ -51,8 +61,9 @@ def serve(
             print_text(f"Open {link}\nStop by Ctrl-C; everything is stored.")
             if not server.is_loopback(host):
                 print_text(
-                    f"Listening on {host}: whoever has this link can enter outcomes, and it is not encrypted on its way."
+                    f"Listening on {host}: whoever has this link can enter outcomes, and it is "
+                    f"not encrypted on its way."
                 )
         sys.stdout.flush()
 
-    server.serve(load(run, task=own_task(task)), host=host, port=number, db=db, on_ready=ready)
+    server.serve(load(run, task=user_task(task)), host=host, port=number, db=db, on_ready=ready)

@@ -30,7 +30,11 @@ def _document(name: str, task: "Task") -> dict[str, Any]:
 
     return {
         "name": name,
-        "structure": "iid" if isinstance(task, IID) else "markov" if isinstance(task, Markov) else "history",
+        "structure": "iid"
+        if isinstance(task, IID)
+        else "markov"
+        if isinstance(task, Markov)
+        else "history",
         "horizon": task.horizon,
         "parameter_dim": task.prior.dim,
         "design_dim": task.designs.dim,
@@ -55,7 +59,12 @@ def _designs(space: "Space") -> list[dict[str, Any]]:
 
 def _cells(row: dict[str, Any]) -> list[str]:
     sizes = [str(row[name]) for name in ("horizon", "parameter_dim", "design_dim", "outcome_dim")]
-    return [row["name"], row["structure"], *sizes, ", ".join(_design(design) for design in row["designs"])]
+    return [
+        row["name"],
+        row["structure"],
+        *sizes,
+        ", ".join(_design(design) for design in row["designs"]),
+    ]
 
 
 def _design(design: dict[str, Any]) -> str:

@@ -1,10 +1,13 @@
-"""Is a score good? Its EIG gradient, its own error, and where its policy goes, against a ground truth.
+"""Is a score good? Its EIG gradient, its own error, and where its policy goes, against a ground
+truth.
 
-`against_truth` has the errors of a score and of its gradient, `groups` how they are estimated, `reach` which designs the score
-has seen the like of, `jacobian` how errors grow on their way into the gradient; `judgement` says all of it in one sentence.
-"""
+`against_truth` has the errors of a score and of its gradient, `groups` how they are estimated,
+`reach` which designs the score has seen the like of, `jacobian` how errors grow on their way into
+the gradient; `judgement` says all of it in one sentence."""
 
-from scorebed.diagnostics.against_truth import (
+from scorebed.diagnostics.conditioning import conditioning
+from scorebed.diagnostics.coverage import REACH, SLACK, Coverage, coverage
+from scorebed.diagnostics.gradient_errors import (
     GradientError,
     GradientErrors,
     ScoreError,
@@ -13,8 +16,7 @@ from scorebed.diagnostics.against_truth import (
     score_error,
 )
 from scorebed.diagnostics.groups import Estimate
-from scorebed.diagnostics.jacobian import conditioning
-from scorebed.diagnostics.judgement import (
+from scorebed.diagnostics.verdict import (
     FEW_DRAWS,
     REMEDY,
     RelativeBias,
@@ -23,7 +25,6 @@ from scorebed.diagnostics.judgement import (
     verdict,
     verdict_without_truth,
 )
-from scorebed.diagnostics.reach import REACH, SLACK, Coverage, coverage
 
 __all__ = [
     "FEW_DRAWS",

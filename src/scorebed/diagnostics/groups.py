@@ -1,8 +1,9 @@
-"""Trajectories in groups that share no draws, and unbiased squared norms with their standard errors.
+"""Trajectories in groups that share no draws, and unbiased squared norms with their standard
+errors.
 
-Squared norms are means of ⟨X_g, X_h⟩ over pairs g ≠ h of groups: the noise of the trajectories and of the ground truth falls out
-of them, and an estimate of zero is sometimes negative. Their standard errors are jackknifed over groups.
-"""
+Squared norms are means of ⟨X_g, X_h⟩ over pairs g ≠ h of groups: the noise of the trajectories and
+of the ground truth falls out of them, and an estimate of zero is sometimes negative. Their standard
+errors are jackknifed over groups."""
 
 from typing import NamedTuple
 
@@ -29,15 +30,25 @@ class Estimate(NamedTuple):
 
 def grouping(outer: int) -> tuple[int, int]:
     """The number of groups and the size of each; together at least `outer`."""
-    require(outer >= 8, "the trajectories of a diagnosis", got=outer, expected="at least eight", fix="512 is usual.")
+    require(
+        outer >= 8,
+        "the trajectories of a diagnosis",
+        got=outer,
+        expected="at least eight",
+        fix="512 is usual.",
+    )
     groups = min(GROUPS, outer // 2)
     return groups, -(-outer // groups)
 
 
-def draws(task: Task, policy: Policy, size: int, *, key: PRNGKeyArray) -> tuple[Float[Array, "N k"], Noise]:
+def draws(
+    task: Task, policy: Policy, size: int, *, key: PRNGKeyArray
+) -> tuple[Float[Array, "N k"], Noise]:
     """θ from the prior and noise, of `size` trajectories."""
     thetas = jax.vmap(lambda k: task.prior.sample(key=k))(jr.split(named(key, "theta"), size))
-    return thetas, jax.vmap(lambda k: draw_noise(task, policy, key=k))(jr.split(named(key, "noise"), size))
+    return thetas, jax.vmap(lambda k: draw_noise(task, policy, key=k))(
+        jr.split(named(key, "noise"), size)
+    )
 
 
 def stack(groups: list[Array]) -> Float[np.ndarray, "G P"]:
@@ -46,7 +57,9 @@ def stack(groups: list[Array]) -> Float[np.ndarray, "G P"]:
 
 
 def squared_norm(means: Float[np.ndarray, "G P"]) -> Estimate:
-    """The mean of ⟨X_g, X_h⟩ over g ≠ h: unbiased for ‖E X‖². Its standard error is √2 too large where that is zero."""
+    """The mean of ⟨X_g, X_h⟩ over g ≠ h: unbiased for ‖E X‖². Its standard error is √2 too large
+    where that is zero.
+    """
     gram = means @ means.T
     np.fill_diagonal(gram, 0.0)
     n, total = len(gram), gram.sum()

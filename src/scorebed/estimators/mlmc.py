@@ -1,23 +1,27 @@
-"""Randomised multilevel Monte Carlo (Goda et al., 2022): the gradient of nested Monte Carlo with many inner samples, for few.
+"""Randomised multilevel Monte Carlo (Goda et al., 2022): the gradient of nested Monte Carlo with
+many inner samples, for few.
 
-With NMC_l the bound on M_l = M_0 2^l inner samples, and NMC_a, NMC_b the same on the two halves of these very samples,
+With NMC_l the bound on M_l = M_0 2^l inner samples, and NMC_a, NMC_b the same on the two halves of
+these very samples,
 
     E NMC_L = Σ_{l=0..L} E Δ_l,     Δ_0 = NMC_0,     Δ_l = NMC_l − ½(NMC_a + NMC_b) = −log cosh ½(log Σ_a p − log Σ_b p)
 
-and Δ_l / P(l) at a random level l has that sum as its mean: no bias but that of NMC with M_0 2^L samples, L being the highest
-level. P(l) ∝ 2^(−τ l), and the highest takes the whole tail. The variance of Δ_l falls as M_l^−2 because the halves are
-antithetic, their first-order errors cancelling; against one half alone it would fall as M_l^−1, and Σ Var Δ_l / P(l) would
-grow with L for every τ > 1, while τ ≤ 1 makes the cost grow. That rate needs a finite mean, over outcomes, of the squared
-relative variance of p(y|θ): one linear-Gaussian step has it below a signal-to-noise ratio of ½. At a large EIG it is the size
-of the first terms that hurts, not the rate: a gradient of log p at a random θ is of order 1/σ², so that on the same step the
-variance of Δ_0 grows as e^{4 EIG}.
+and Δ_l / P(l) at a random level l has that sum as its mean: no bias but that of NMC with M_0 2^L
+samples, L being the highest level. P(l) ∝ 2^(−τ l), and the highest takes the whole tail. The
+variance of Δ_l falls as M_l^−2 because the halves are antithetic, their first-order errors
+cancelling; against one half alone it would fall as M_l^−1, and Σ Var Δ_l / P(l) would grow with L
+for every τ > 1, while τ ≤ 1 makes the cost grow. That rate needs a finite mean, over outcomes, of
+the squared relative variance of p(y|θ): one linear-Gaussian step has it below a signal-to-noise
+ratio of ½. At a large EIG it is the size of the first terms that hurts, not the rate: a gradient of
+log p at a random θ is of order 1/σ², so that on the same step the variance of Δ_0 grows as e^{4
+EIG}.
 
 **Batches.** Compiled code for independent levels must be padded: M_0 2^L samples for every trajectory, at L = 12 and τ = 1.1
-eight hundred times the expected number. `mlmc_batch` draws the levels of a batch together, by one uniform number (systematic
-sampling): level l has ⌊N P(l)⌋ or ⌈N P(l)⌉ of N trajectories, N P(l) in expectation. That is as unbiased, since trajectories are
-exchangeable, its counts vary less, and their shapes are known but for one trajectory. A level is evaluated as one block; one
-with few trajectories in a loop over just those that it has.
-"""
+eight hundred times the expected number. `mlmc_batch` draws the levels of a batch together, by one
+uniform number (systematic sampling): level l has ⌊N P(l)⌋ or ⌈N P(l)⌉ of N trajectories, N P(l) in
+expectation. That is as unbiased, since trajectories are exchangeable, its counts vary less, and
+their shapes are known but for one trajectory. A level is evaluated as one block; one with few
+trajectories in a loop over just those that it has."""
 
 import itertools
 import math
@@ -30,17 +34,17 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, Scalar
 
+from scorebed._jit import jit_once
 from scorebed.estimators.pce import contrastive, prior_draws
 from scorebed.keys import named
 from scorebed.nle import MLMC, level_probabilities, level_weights
-from scorebed.once import once
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, price, rollout
 from scorebed.tasks.base import Task
 
-BLOCK = (
-    8  # a level of more trajectories is one block, which may hold one too many: at most an eighth of its work is wasted
-)
+# a level of more trajectories is one block, which may hold one too many: at most an eighth of its
+# work is wasted
+BLOCK = 8
 
 
 def mlmc(
@@ -62,12 +66,17 @@ def mlmc(
     level = draw_level(cap=cap, tau=tau, key=named(key, "level"))
     weights = level_weights(tau=tau, max_level=cap)
     draws = named(key, "contrast")
-    branches = [lambda l=l, w=w: w * level_term(task, run, l, base=base, key=draws) for l, w in enumerate(weights)]
+    branches = [
+        lambda l=l, w=w: w * level_term(task, run, l, base=base, key=draws)
+        for l, w in enumerate(weights)
+    ]
     return jax.lax.switch(level, branches)
 
 
 def draw_level(*, cap: int, tau: float, key: PRNGKeyArray) -> Int[Array, ""]:
-    """min(l, cap) of a geometric l with ratio 2^−τ: successes before the first failure, in `cap` trials."""
+    """min(l, cap) of a geometric l with ratio 2^−τ: successes before the first failure, in `cap`
+    trials.
+    """
     return jnp.cumprod(jr.bernoulli(key, 2.0**-tau, (cap,)).astype(jnp.int32)).sum()
 
 
@@ -93,32 +102,42 @@ def mlmc_batch(
     tau: float,
     key: PRNGKeyArray,
 ) -> Float[Array, " N"]:
-    """Δ_l / P(l) of N trajectories. Only their *mean* is an estimate: single ones are at levels that depend on their place.
+    """Δ_l / P(l) of N trajectories. Only their *mean* is an estimate: single ones are at levels
+    that depend on their place.
 
-    Between M_0 Σ_l ⌊N P(l)⌋ 2^l and M_0 Σ_l ⌈N P(l)⌉ 2^l times T NLE, `expected_nle` in the mean, and N P(0)·T for θ_0; what is
-    evaluated is up to one trajectory more at each level.
-    """
+    Between M_0 Σ_l ⌊N P(l)⌋ 2^l and M_0 Σ_l ⌈N P(l)⌉ 2^l times T NLE, `expected_nle` in the mean,
+    and N P(0)·T for θ_0; what is evaluated is up to one trajectory more at each level."""
     runs = jax.vmap(lambda theta, noise: rollout(task, policy, theta, noise))(thetas, noises)
     fixed = jax.lax.stop_gradient(runs)
     batch = len(thetas)
     keys = jr.split(named(key, "contrast"), batch)
     plan = stratify(batch, cap=cap, tau=tau, key=named(key, "level"))
 
-    # Loops of random length have no reverse mode: each term comes with its slopes in the data, and the sum is linear in the data.
-    total = _Linear(jnp.zeros_like(runs.ys[:, 0, 0]), jnp.zeros_like(runs.ys), jnp.zeros_like(runs.xis))
+    # Loops of random length have no reverse mode: each term comes with its slopes in the data, and
+    # the sum is linear in the data.
+    total = _Linear(
+        jnp.zeros_like(runs.ys[:, 0, 0]), jnp.zeros_like(runs.ys), jnp.zeros_like(runs.xis)
+    )
     for level, weight in enumerate(level_weights(tau=tau, max_level=cap)):
         most = plan.most[level]
         size = most if most > BLOCK else 1
 
-        def term(run: Trajectory, key: PRNGKeyArray, level: int = level, weight: float = weight) -> _Linear:
+        def term(
+            run: Trajectory, key: PRNGKeyArray, level: int = level, weight: float = weight
+        ) -> _Linear:
             def value(ys: Array, xis: Array) -> Scalar:
-                return weight * level_term(task, Trajectory(run.theta, ys, xis), level, base=base, key=key)
+                return weight * level_term(
+                    task, Trajectory(run.theta, ys, xis), level, base=base, key=key
+                )
 
             at, slopes = jax.value_and_grad(value, argnums=(0, 1))(run.ys, run.xis)
             return _Linear(at, *slopes)
 
         total = _add_level(total, term, fixed, keys, plan.first[level], plan.first[level + 1], size)
-    moved = ((total.ys * (runs.ys - fixed.ys)).sum((1, 2)), (total.xis * (runs.xis - fixed.xis)).sum((1, 2)))
+    moved = (
+        (total.ys * (runs.ys - fixed.ys)).sum((1, 2)),
+        (total.xis * (runs.xis - fixed.xis)).sum((1, 2)),
+    )
     return total.value + moved[0] + moved[1] - jax.vmap(lambda xis: price(task, xis))(runs.xis)
 
 
@@ -139,7 +158,9 @@ def _add_level(
     stop: Array,
     size: int,
 ) -> _Linear:
-    """The terms of trajectories first, …, stop − 1 and at most size − 1 more, in blocks of `size`."""
+    """The terms of trajectories first, …, stop − 1 and at most size − 1 more, in blocks of
+    `size`.
+    """
 
     def add(i: Array, total: _Linear) -> _Linear:
         places = first + i * size + jnp.arange(size, dtype=jnp.int32)
@@ -152,18 +173,21 @@ def _add_level(
 
 
 class Plan(NamedTuple):
-    """Which trajectories of a batch are at which level: from `first[l]` up to `first[l + 1]`, `most[l]` of them or one fewer."""
+    """Which trajectories of a batch are at which level: from `first[l]` up to `first[l + 1]`,
+    `most[l]` of them or one fewer.
+    """
 
     first: Int[Array, " levels"]
     most: tuple[int, ...]
 
 
 def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> Plan:
-    """Systematic sampling: trajectory n is at the level in whose share of [0, N) the point n + U lies, U uniform in [0, 1).
+    """Systematic sampling: trajectory n is at the level in whose share of [0, N) the point n + U
+    lies, U uniform in [0, 1).
 
-    The first point at or past an edge e is number ⌈e − U⌉ = ⌊e⌋ + [U < e − ⌊e⌋]. Edges are taken apart in double precision; in
-    single precision a rare level would be lost beside the number of trajectories.
-    """
+    The first point at or past an edge e is number ⌈e − U⌉ = ⌊e⌋ + [U < e − ⌊e⌋]. Edges are taken
+    apart in double precision; in single precision a rare level would be lost beside the number of
+    trajectories."""
     probabilities = level_probabilities(tau=tau, max_level=cap)
     edges = [math.modf(batch * below) for below in itertools.accumulate(probabilities[:-1])]
     u = jr.uniform(key)
@@ -175,18 +199,22 @@ def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> Plan:
 def realised_nle(
     task: Task, keys: Key[Array, "*B"], *, batch: int, base: int, cap: int, tau: float
 ) -> Int[np.ndarray, "*B"]:
-    """What batches of `mlmc_batch` with these keys cost, exactly; levels follow from keys alone, so it is known beforehand."""
+    """What batches of `mlmc_batch` with these keys cost, exactly; levels follow from keys alone, so
+    it is known beforehand.
+    """
 
     def counts(key: PRNGKeyArray) -> Int[Array, " levels"]:
         return jnp.diff(stratify(batch, cap=cap, tau=tau, key=named(key, "level")).first)
 
-    each = np.asarray(once(jax.vmap(counts))(keys.reshape(-1)), np.int64)
+    each = np.asarray(jit_once(jax.vmap(counts))(keys.reshape(-1)), np.int64)
     nle = task.horizon * (base * (each << np.arange(cap + 1)).sum(1) + each[:, 0])
     return nle.reshape(keys.shape)
 
 
 def expected_nle(task: Task, *, batch: int = 1, base: int, cap: int, tau: float) -> float:
-    """The mean cost of a batch, in the paper's count of inner samples only: N·T·E[M_0 2^min(l, L)]."""
+    """The mean cost of a batch, in the paper's count of inner samples only: N·T·E[M_0
+    2^min(l, L)].
+    """
     return batch * task.horizon * _cost(task, batch, base, cap, tau).expected_inner_capped
 
 

@@ -2,11 +2,12 @@
 
     ∇_φ I = E { d/dφ log p(y|ξ,θ) − s_y(y,ξ) ∂y/∂φ − s_ξ(y,ξ) ∂ξ/∂φ },   (y, ξ) = g(ε, θ, φ)
 
-Each function maps one trajectory to a scalar whose gradient in the policy is that integrand; its *value* is no EIG. Averaged over
-a batch and differentiated once it costs one backward pass, and the score is evaluated once per trajectory.
+Each function maps one trajectory to a scalar whose gradient in the policy is that integrand; its
+*value* is no EIG. Averaged over a batch and differentiated once it costs one backward pass, and the
+score is evaluated once per trajectory.
 
-Where log p(y|ξ,θ) is not to be had, or only some parameters ψ are of interest, the score is a `TwoScores`, and its conditional
-part takes the place of the first term: ⟨stop(s_c − s_m), (y, ξ)⟩.
+Where log p(y|ξ,θ) is not to be had, or only some parameters ψ are of interest, the score is a
+`ScorePair`, and its conditional part takes the place of the first term: ⟨stop(s_c − s_m), (y, ξ)⟩.
 """
 
 from collections.abc import Callable
@@ -16,33 +17,42 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
+from scorebed._jit import jit_once
 from scorebed.errors import ScorebedError
 from scorebed.keys import named
-from scorebed.once import once
 from scorebed.policies.base import Policy
-from scorebed.rollout import Noise, Trajectory, log_likelihood, observe, price, rollout
+from scorebed.rollout import Noise, Trajectory, log_likelihood, price, rollout, simulate_outcomes
 from scorebed.scores.base import Score
-from scorebed.scores.two import TwoScores
+from scorebed.scores.conditional import ScorePair
 from scorebed.tasks.base import State, Task
-from scorebed.tasks.interest import refuse_nuisance
+from scorebed.tasks.nuisance import refuse_nuisance
 
 CHECKED_STEPS = 8
 
 
-def adaptive(task: Task, score: Score, policy: Policy, theta: Float[Array, " k"], noise: Noise) -> Scalar:
+def adaptive(
+    task: Task, score: Score, policy: Policy, theta: Float[Array, " k"], noise: Noise
+) -> Scalar:
     """log p − ⟨stop(s_y), y⟩ − ⟨stop(s_ξ), ξ⟩, for any policy. T NLE, and those of the score."""
     run = rollout(task, policy, theta, noise)
     return _first_term(task, score, run, _along) - _along(score, run) - price(task, run.xis)
 
 
-def static(task: Task, score: Score, policy: Policy, theta: Float[Array, " k"], noise: Noise) -> Scalar:
-    """The same without the Fisher term, which has mean zero when designs do not depend on the data. The same cost.
+def static(
+    task: Task, score: Score, policy: Policy, theta: Float[Array, " k"], noise: Noise
+) -> Scalar:
+    """The same without the Fisher term, which has mean zero when designs do not depend on the data.
+    The same cost.
 
-    No error in the ξ-part of a score can bias it. Its variance need not be smaller: with the exact score the Fisher term is a
-    control variate, and on one step of the scalar linear-Gaussian task at signal-to-noise one `adaptive` has a third of it.
-    """
+    No error in the ξ-part of a score can bias it. Its variance need not be smaller: with the exact
+    score the Fisher term is a control variate, and on one step of the scalar linear-Gaussian task
+    at signal-to-noise one `adaptive` has a third of it."""
     run = rollout(task, policy, theta, noise)
-    return _first_term(task, score, run, _along_outcomes) - _along_outcomes(score, run) - price(task, run.xis)
+    return (
+        _first_term(task, score, run, _along_outcomes)
+        - _along_outcomes(score, run)
+        - price(task, run.xis)
+    )
 
 
 def _along(score: Score, run: Trajectory) -> Scalar:
@@ -57,21 +67,29 @@ def _along_outcomes(score: Score, run: Trajectory) -> Scalar:
     return (s_y * run.ys).sum()
 
 
-def _first_term(task: Task, score: Score, run: Trajectory, along: Callable[[Score, Trajectory], Scalar]) -> Scalar:
-    """log p(y|ξ,θ), whose total derivative is zero for every sample under additive noise, or what is learned in its place."""
-    if isinstance(score, TwoScores):
-        return along(score.given(run.theta), run)
-    refuse_nuisance(task, "the score", "train a pair of scores, as train_score does for such a task.")
+def _first_term(
+    task: Task, score: Score, run: Trajectory, along: Callable[[Score, Trajectory], Scalar]
+) -> Scalar:
+    """log p(y|ξ,θ), whose total derivative is zero for every sample under additive noise, or what
+    is learned in its place.
+    """
+    if isinstance(score, ScorePair):
+        return along(score.conditional_at(run.theta), run)
+    refuse_nuisance(
+        task, "the score", "train a pair of scores, as train_score does for such a task."
+    )
     if task.additive_noise:
         return jnp.zeros((), run.ys.dtype)
     return log_likelihood(task, run.theta, run.ys, run.xis)
 
 
 def check_additive_noise(task: Task, *, key: PRNGKeyArray, samples: int = 64) -> None:
-    """Refuse a false claim of `additive_noise`: d/dξ log p(y(ξ) | θ, ξ) must vanish at fixed θ and noise, state by state.
+    """Refuse a false claim of `additive_noise`: d/dξ log p(y(ξ) | θ, ξ) must vanish at fixed θ and
+    noise, state by state.
 
-    It is taken along the first `CHECKED_STEPS` steps of random designs, so that noise whose size depends on an earlier outcome or
-    design is seen too, and in unconstrained designs, which are of order one whatever the units. samples · 2 · 8 NLE at most.
+    It is taken along the first `CHECKED_STEPS` steps of random designs, so that noise whose size
+    depends on an earlier outcome or design is seen too, and in unconstrained designs, which are of
+    order one whatever the units. samples · 2 · 8 NLE at most.
 
     Without a density the outcome itself must be mean(θ, state, ξ) + g(noise): see `noise_change`.
     """
@@ -80,32 +98,40 @@ def check_additive_noise(task: Task, *, key: PRNGKeyArray, samples: int = 64) ->
     if not task.has_density:
         change, allowed = noise_change(task, key=key, samples=samples)
         if change > allowed:
-            raise _not_additive(task, f"a part made by it that changes by {change:.3g} with θ, ξ or the state", "none")
+            raise _not_additive(
+                task,
+                f"a part made by it that changes by {change:.3g} with θ, ξ or the state",
+                "none",
+            )
         return
     steps = min(CHECKED_STEPS, task.horizon)
 
     def slopes(key: PRNGKeyArray) -> tuple[Scalar, Scalar]:
-        """The largest slope along the outcomes' own reparameterisation, and at fixed outcomes for comparison."""
+        """The largest slope along the outcomes' own reparameterisation, and at fixed outcomes for
+        comparison.
+        """
         theta = task.prior.sample(key=named(key, "theta"))
         us = jr.normal(named(key, "design"), (steps, task.designs.dim))
         noise = jr.normal(named(key, "noise"), (steps, task.noise_dim))
 
         def log_prob(of_outcomes: Array, us: Array) -> Scalar:
-            ys = observe(task, theta, task.designs.constrain(of_outcomes), noise)
+            ys = simulate_outcomes(task, theta, task.designs.constrain(of_outcomes), noise)
             return log_likelihood(task, theta, ys, task.designs.constrain(us))
 
         through, across = jax.grad(log_prob, argnums=(0, 1))(us, us)
         return jnp.abs(through + across).max(), jnp.abs(across).max()
 
-    along, across = once(jax.vmap(slopes))(jr.split(key, samples))
+    along, across = jit_once(jax.vmap(slopes))(jr.split(key, samples))
     # Each sample against its own size: one design close to a source must not excuse the others.
     if not jnp.all(along <= 1e-4 * across + 1e-5):
         raise _not_additive(task, f"a likelihood term of up to {float(along.max()):.3g}", "zero")
 
 
 def noise_change(task: Task, *, key: PRNGKeyArray, samples: int = 64) -> tuple[float, float]:
-    """How much y(θ, state, ξ, ε) − y(θ, state, ξ, ε′) changes among experiments of random θ and designs, with the same ε and ε′
-    in each of them, and how much of that may be rounding. Under additive noise it does not change."""
+    """How much y(θ, state, ξ, ε) − y(θ, state, ξ, ε′) changes among experiments of random θ and
+    designs, with the same ε and ε′ in each of them, and how much of that may be rounding. Under
+    additive noise it does not change.
+    """
     steps = min(CHECKED_STEPS, task.horizon)
     probes = jr.normal(named(key, "probes"), (2, steps, task.noise_dim))
 
@@ -114,15 +140,19 @@ def noise_change(task: Task, *, key: PRNGKeyArray, samples: int = 64) -> tuple[f
         us = jr.normal(named(key, "design"), (steps, task.designs.dim))
         noise = jr.normal(named(key, "noise"), (steps, task.noise_dim))
 
-        def step(state: State, data: tuple[Array, Array, Array, Array]) -> tuple[State, tuple[Array, Array]]:
+        def step(
+            state: State, data: tuple[Array, Array, Array, Array]
+        ) -> tuple[State, tuple[Array, Array]]:
             xi, eps, *both = data
             one, two = (task.outcome(theta, state, xi, probe) for probe in both)
             after = task.advance(theta, state, xi, task.outcome(theta, state, xi, eps))
             return after, (one - two, jnp.abs(one) + jnp.abs(two))
 
-        return jax.lax.scan(step, task.initial(theta), (task.designs.constrain(us), noise, *probes))[1]
+        return jax.lax.scan(
+            step, task.initial(theta), (task.designs.constrain(us), noise, *probes)
+        )[1]
 
-    parts, sizes = once(jax.vmap(experiment))(jr.split(key, samples))
+    parts, sizes = jit_once(jax.vmap(experiment))(jr.split(key, samples))
     allowed = 1e-4 * jnp.abs(parts).max() + 8 * jnp.finfo(sizes.dtype).eps * sizes.max()
     return float(jnp.abs(parts - parts[:1]).max()), float(allowed)
 

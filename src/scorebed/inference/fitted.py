@@ -1,17 +1,23 @@
-"""The posterior of any task as a density that can be drawn from: tempered SMC, and a density fitted to its particles.
+"""The posterior of any task as a density that can be drawn from: tempered SMC, and a density fitted
+to its particles.
 
-Particles have no density, so they are never weighed themselves; what is fitted to them is only as good as they are, and weights
-show it. See `proposal.py` for the densities.
-"""
+Particles have no density, so they are never weighed themselves; what is fitted to them is only as
+good as they are, and weights show it. See `proposal.py` for the densities."""
 
 import jax
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scorebed.inference.proposal import SHARE, Defensive, Exchangeable, Proposal, fit_mixture
+from scorebed.inference.gaussian_mixture import (
+    SHARE,
+    Defensive,
+    Exchangeable,
+    Proposal,
+    fit_mixture,
+)
 from scorebed.inference.smc import tempered_smc
 from scorebed.tasks.base import Task
-from scorebed.tasks.location import canonical, sources_of
+from scorebed.tasks.library.location import canonical, sources_of
 
 PARTICLES = 192
 MOVES = 4
@@ -30,9 +36,9 @@ def fitted_posterior(
 ) -> Proposal:
     """Particles of the posterior by tempered SMC, a density fitted to them, and 5% of the prior.
 
-    A mixture of Gaussians; of up to four exchangeable sources it describes those in canonical order, and every order gets its
-    share. particles (1 + levels · moves) evaluations of the history.
-    """
+    A mixture of Gaussians; of up to four exchangeable sources it describes those in canonical
+    order, and every order gets its share. particles (1 + levels · moves) evaluations of the
+    history."""
     sources = sources_of(task)
     key_particles, key_fit = jr.split(key)
     posterior = tempered_smc(task, ys, xis, particles=particles, moves=moves, key=key_particles)

@@ -1,14 +1,15 @@
-"""Posterior of θ by self-normalised importance sampling from the prior, for one history h = (y_{1:T}, ξ_{1:T}).
+"""Posterior of θ by self-normalised importance sampling from the prior, for one history h =
+(y_{1:T}, ξ_{1:T}).
 
     w_m = p(y_{1:T} | ξ_{1:T}, θ_m),  θ_m ~ p(θ),     Ẑ = 1/M Σ_m w_m,     E[f(θ) | h] ≈ Σ_m w_m f(θ_m) / Σ_m w_m
 
-Ẑ is unbiased for the marginal likelihood; the posterior averages have a bias of order 1/ESS. Asks nothing of the prior but
-draws. When wrong: the effective sample size falls like M e^{−information gain}, and below some tens neither the averages nor
-the effective sample size itself can be believed. `smc.py` is for such histories.
+Ẑ is unbiased for the marginal likelihood; the posterior averages have a bias of order 1/ESS. Asks
+nothing of the prior but draws. When wrong: the effective sample size falls like M e^{−information
+gain}, and below some tens neither the averages nor the effective sample size itself can be
+believed. `smc.py` is for such histories.
 
-Draw m comes from a key of its own, so results do not depend on the chunk size (up to rounding), a draw can be made again
-from its number alone, and no more than a chunk is ever held.
-"""
+Draw m comes from a key of its own, so results do not depend on the chunk size (up to rounding), a
+draw can be made again from its number alone, and no more than a chunk is ever held."""
 
 import functools
 import math
@@ -47,7 +48,9 @@ class ImportanceMoments(eqx.Module):
 
 
 class ImportanceDraws(eqx.Module):
-    """Equally weighted posterior draws, made by resampling: worth at most about `ess` independent ones. M·T NLE."""
+    """Equally weighted posterior draws, made by resampling: worth at most about `ess` independent
+    ones. M·T NLE.
+    """
 
     theta: Float[Array, "draws k"]
     log_evidence: Scalar
@@ -55,13 +58,19 @@ class ImportanceDraws(eqx.Module):
 
 
 def effective_sample_size(log_weights: Float[Array, " M"]) -> Scalar:
-    """(Σ w)² / Σ w²: M for equal weights, 1 when one weight is all. Any constant factor of the weights cancels."""
+    """(Σ w)² / Σ w²: M for equal weights, 1 when one weight is all. Any constant factor of the
+    weights cancels.
+    """
     weights = jnp.exp(log_weights - log_weights.max())
     return weights.sum() ** 2 / (weights**2).sum()
 
 
-def systematic_resample(key: PRNGKeyArray, weights: Float[Array, " M"], draws: int) -> Int[Array, " draws"]:
-    """Indices, each `draws` · w_m / Σ w times up to rounding to a neighbouring whole number, and that often on average."""
+def systematic_resample(
+    key: PRNGKeyArray, weights: Float[Array, " M"], draws: int
+) -> Int[Array, " draws"]:
+    """Indices, each `draws` · w_m / Σ w times up to rounding to a neighbouring whole number, and
+    that often on average.
+    """
     total = jnp.cumsum(weights)
     # 1 − u lies in (0, 1]: no position falls on an index of weight zero, at either end.
     offset = 1 - jr.uniform(key, (), weights.dtype)
@@ -69,16 +78,23 @@ def systematic_resample(key: PRNGKeyArray, weights: Float[Array, " M"], draws: i
     return jnp.searchsorted(total, jnp.minimum(positions, 1) * total[-1])
 
 
-def prior_draws(prior: Prior, indices: Int[Array, " M"], *, key: PRNGKeyArray) -> Float[Array, "M k"]:
+def prior_draws(
+    prior: Prior, indices: Int[Array, " M"], *, key: PRNGKeyArray
+) -> Float[Array, "M k"]:
     """θ_m of these numbers m: equal numbers under one key give equal draws."""
     base = named(key, "prior")
     return jax.vmap(lambda m: prior.sample(key=jr.fold_in(base, m)))(indices)
 
 
 def stream(
-    add: Callable[[Carry, Int[Array, " chunk"], Float[Array, " chunk"]], Carry], start: Carry, inner: int, chunk: int
+    add: Callable[[Carry, Int[Array, " chunk"], Float[Array, " chunk"]], Carry],
+    start: Carry,
+    inner: int,
+    chunk: int,
 ) -> Carry:
-    """Fold `add` over the numbers 0 … inner − 1, a chunk at a time; its third argument is 0, and −∞ past the end."""
+    """Fold `add` over the numbers 0 … inner − 1, a chunk at a time; its third argument is 0, and −∞
+    past the end.
+    """
     size = min(chunk, inner)
 
     def step(carry: Carry, first: Array) -> tuple[Carry, None]:
@@ -88,12 +104,18 @@ def stream(
     return jax.lax.scan(step, start, jnp.arange(0, inner, size))[0]
 
 
-def shifted_weights(log_weights: Float[Array, " M"], top: Scalar) -> tuple[Float[Array, " M"], Scalar, Scalar]:
-    """w_m e^{−new top}, the new top, and the factor e^{top − new top} that brings older sums to it."""
+def shifted_weights(
+    log_weights: Float[Array, " M"], top: Scalar
+) -> tuple[Float[Array, " M"], Scalar, Scalar]:
+    """w_m e^{−new top}, the new top, and the factor e^{top − new top} that brings older sums
+    to it.
+    """
     new = jnp.maximum(top, log_weights.max())
     # Where every weight so far is zero, any finite top does.
     finite = jnp.maximum(new, jnp.finfo(new.dtype).min)
-    weights = jnp.where(jnp.isneginf(log_weights), 0, jnp.exp(jnp.maximum(log_weights - finite, NEGLIGIBLE)))
+    weights = jnp.where(
+        jnp.isneginf(log_weights), 0, jnp.exp(jnp.maximum(log_weights - finite, NEGLIGIBLE))
+    )
     return weights, new, jnp.exp(jnp.maximum(top - finite, NEGLIGIBLE))
 
 
@@ -115,21 +137,40 @@ def importance_moments(
         theta = prior_draws(task.prior, indices, key=key)
         log_weights = log_likelihoods(task, theta, ys, xis) + valid.astype(dtype)
         weights, top, shrink = shifted_weights(log_weights, top)
-        # Mean and scatter about it are merged chunk by chunk: E[θθᵀ] − E[θ]E[θ]ᵀ would cancel for a narrow posterior.
+        # Mean and scatter about it are merged chunk by chunk: E[θθᵀ] − E[θ]E[θ]ᵀ would cancel for a
+        # narrow posterior.
         old, new = total * shrink, weights.sum()
         part = _ratio(_dot(weights, theta), new)
         away = theta - part
         shift = part - mean
         share = _ratio(new, old + new)
-        scatter = scatter * shrink + _dot(away.T * weights, away) + old * share * jnp.outer(shift, shift)
-        return top, old + new, squares * shrink**2 + (weights**2).sum(), mean + share * shift, scatter
+        scatter = (
+            scatter * shrink + _dot(away.T * weights, away) + old * share * jnp.outer(shift, shift)
+        )
+        return (
+            top,
+            old + new,
+            squares * shrink**2 + (weights**2).sum(),
+            mean + share * shift,
+            scatter,
+        )
 
     zero = jnp.zeros((), dtype)
-    start: tuple[Array, ...] = (zero - jnp.inf, zero, zero, jnp.zeros(k, dtype), jnp.zeros((k, k), dtype))
+    start: tuple[Array, ...] = (
+        zero - jnp.inf,
+        zero,
+        zero,
+        jnp.zeros(k, dtype),
+        jnp.zeros((k, k), dtype),
+    )
     top, total, squares, mean, scatter = stream(add, start, inner, chunk)
     log_evidence = top + jnp.log(total) - math.log(inner)
-    known = jnp.where(total > 0, total, jnp.nan)  # if no draw explains the history, there is no posterior mean either
-    return ImportanceMoments(mean * (total / known), scatter / known, log_evidence, total**2 / squares)
+    known = jnp.where(
+        total > 0, total, jnp.nan
+    )  # if no draw explains the history, there is no posterior mean either
+    return ImportanceMoments(
+        mean * (total / known), scatter / known, log_evidence, total**2 / squares
+    )
 
 
 def importance_draws(
@@ -142,9 +183,17 @@ def importance_draws(
     chunk: int = CHUNK,
     key: PRNGKeyArray,
 ) -> ImportanceDraws:
-    """`draws` posterior draws, resampled from `inner` of the prior. Holds the `inner` weights, and one chunk of parameters."""
+    """`draws` posterior draws, resampled from `inner` of the prior. Holds the `inner` weights, and
+    one chunk of parameters.
+    """
     _require_sizes(inner, chunk)
-    require(draws >= 1, "the number of posterior draws", got=draws, expected="at least one", fix="1000 is usual.")
+    require(
+        draws >= 1,
+        "the number of posterior draws",
+        got=draws,
+        expected="at least one",
+        fix="1000 is usual.",
+    )
     size = min(chunk, inner)
 
     def weigh(first: Array) -> Array:
@@ -165,5 +214,10 @@ def _ratio(numerator: Array, denominator: Scalar) -> Array:
 
 
 def _require_sizes(inner: int, chunk: int) -> None:
-    require(inner >= 1 and chunk >= 1, "the size of importance sampling", got=f"inner={inner}, chunk={chunk}",
-            expected="at least one draw and chunks of at least one", fix="100000 and 4096 are usual.")  # fmt: skip
+    require(
+        inner >= 1 and chunk >= 1,
+        "the size of importance sampling",
+        got=f"inner={inner}, chunk={chunk}",
+        expected="at least one draw and chunks of at least one",
+        fix="100000 and 4096 are usual.",
+    )

@@ -1,24 +1,35 @@
-"""The posterior of a task with Gaussian outcomes as a mixture of Gaussians at its modes, without a single draw.
+"""The posterior of a task with Gaussian outcomes as a mixture of Gaussians at its modes, without a
+single draw.
 
     q(z) = Σ_j w_j N(z; z_j, P_j⁻¹),   w_j ∝ e^{−value(z_j)} |P_j|^{−1/2} / #{i : z_i = z_j}
 
-z_j are where Levenberg–Marquardt ends from J starts (`modes.py`), and P_j the curvature there. A mode that several starts have
-found counts once. As a proposal it costs J (2 · iterations + 1) likelihoods of the history, an order of magnitude fewer than
-tempered SMC, and is at its best where SMC is at its worst: where the posterior is narrow. When wrong: flat or curved posteriors,
-which weights show as a wide gap between the bounds.
-"""
+z_j are where Levenberg–Marquardt ends from J starts (`inference/modes.py`), and P_j the curvature
+there. A mode that several starts have found counts once. As a proposal it costs J (2 · iterations +
+1) likelihoods of the history, an order of magnitude fewer than tempered SMC, and is at its best
+where SMC is at its worst: where the posterior is narrow. When wrong: flat or curved posteriors,
+which weights show as a wide gap between the bounds."""
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scorebed.inference.proposal import SHARE, Defensive, Exchangeable, Mixture, Proposal
-from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts
+from scorebed.inference.gaussian_mixture import SHARE, Defensive, Exchangeable, Mixture, Proposal
+from scorebed.inference.modes import (
+    DAMPING,
+    SAME,
+    Data,
+    descend,
+    gaussian_task,
+    log_mass,
+    point,
+    starts,
+)
 from scorebed.rollout import states_before
 from scorebed.tasks.base import IID, Markov, Task
-from scorebed.tasks.location import canonical, sources_of
+from scorebed.tasks.library.location import canonical, sources_of
 
-# Starts and iterations: among independent steps sources have to be looked for; a driven system is seen in all of its states.
+# Starts and iterations: among independent steps sources have to be looked for; a driven system is
+# seen in all of its states.
 SEARCH, FOLLOW = (32, 24), (2, 8)
 
 
@@ -29,14 +40,19 @@ def laplace_posterior(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Proposal:
-    """Gaussians at the modes, and 5% of the prior; a proposal for importance bounds. Nothing of it is random."""
+    """Gaussians at the modes, and 5% of the prior; a proposal for importance bounds. Nothing of it
+    is random.
+    """
     del key
     particles, iterations = SEARCH if isinstance(task, IID) else FOLLOW
     task = gaussian_task(task, "a Laplace proposal")
     assert isinstance(task, IID | Markov)
     k, sources = task.prior.dim, sources_of(task)
     data = Data(ys, states_before(task, ys), xis, jnp.ones(len(ys), bool))
-    first, damping = jnp.asarray(starts(particles, k), ys.dtype), jnp.full(particles, DAMPING, ys.dtype)
+    first, damping = (
+        jnp.asarray(starts(particles, k), ys.dtype),
+        jnp.full(particles, DAMPING, ys.dtype),
+    )
     modes, _ = descend(task, first, damping, data, iterations=iterations)
     modes = jax.vmap(lambda z: canonical(z, sources))(modes)
     points = jax.vmap(lambda z: point(task, z, data))(modes)
@@ -46,7 +62,10 @@ def laplace_posterior(
     # A start that ran into what is no number has found nothing.
     sound = jnp.isfinite(modes).all(1) & jnp.isfinite(factors).all((1, 2)) & jnp.isfinite(mass)
     log_weights = jax.nn.log_softmax(jnp.where(sound, mass, jnp.finfo(ys.dtype).min / 2))
-    modes, factors = jnp.where(sound[:, None], modes, 0), jnp.where(sound[:, None, None], factors, eye)
+    modes, factors = (
+        jnp.where(sound[:, None], modes, 0),
+        jnp.where(sound[:, None, None], factors, eye),
+    )
     mixture = Mixture(jnp.zeros(k, ys.dtype), eye, log_weights, modes, factors)
     histories = jnp.asarray(particles * (2 * iterations + 1))
     return Proposal(Defensive(Exchangeable(mixture, sources), k, SHARE), histories)

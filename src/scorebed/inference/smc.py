@@ -1,20 +1,22 @@
-"""Posterior of θ by adaptive tempered sequential Monte Carlo, in the latent coordinates z of the prior, θ = f(z).
+"""Posterior of θ by adaptive tempered sequential Monte Carlo, in the latent coordinates z of the
+prior, θ = f(z).
 
     π_λ(z) ∝ N(z; 0, I) p(y_{1:T} | ξ_{1:T}, f(z))^λ,   0 = λ_0 < λ_1 < … = 1
 
-A level picks the largest λ that keeps the effective sample size of the increment above a share of the particles, resamples, and
-moves every particle by several Metropolis steps that leave π_λ unchanged. The product of the mean increments estimates the
-marginal likelihood. blackjax supplies the level, its root finder and the Metropolis kernel; this is the only module that
-knows of it.
+A level picks the largest λ that keeps the effective sample size of the increment above a share of
+the particles, resamples, and moves every particle by several Metropolis steps that leave π_λ
+unchanged. The product of the mean increments estimates the marginal likelihood. blackjax supplies
+the level, its root finder and the Metropolis kernel; this is the only module that knows of it.
 
-Moves are differential: z' = z + γ (z_a − z_b) + jitter, with a, b drawn from the particles as they were resampled. The
-differences within a mode have that mode's size and shape, those between modes lead from one to the other, so no covariance has
-to be fitted to a posterior that may be a ring or have several modes. Each particle keeps its log-likelihood, so a move costs one
-likelihood of the history and nothing else does: N T (1 + levels · moves) NLE in all.
+Moves are differential: z' = z + γ (z_a − z_b) + jitter, with a, b drawn from the particles as they
+were resampled. The differences within a mode have that mode's size and shape, those between modes
+lead from one to the other, so no covariance has to be fitted to a posterior that may be a ring or
+have several modes. Each particle keeps its log-likelihood, so a move costs one likelihood of the
+history and nothing else does: N T (1 + levels · moves) NLE in all.
 
-When wrong: modes that no particle found at a low λ stay unfound; with few particles (below some hundreds) the adaptation
-biases evidence and posterior by O(1/N); and if no particle of the start can have made the data at all, everything is NaN.
-"""
+When wrong: modes that no particle found at a low λ stay unfound; with few particles (below some
+hundreds) the adaptation biases evidence and posterior by O(1/N); and if no particle of the start
+can have made the data at all, everything is NaN."""
 
 import functools
 import math
@@ -39,19 +41,21 @@ PARTICLES = 1024
 MOVES = 8
 TARGET = 0.5
 LEVELS = 64
-# Of the moves, this share has γ = 1, which leads from mode to mode; the others spread γ over three octaves below 2.38/√(2k), the
-# best step for a Gaussian, because rings and narrow modes want smaller ones.
+# Of the moves, this share has γ = 1, which leads from mode to mode; the others spread γ over three
+# octaves below 2.38/√(2k), the best step for a Gaussian, because rings and narrow modes want
+# smaller ones.
 JUMPS = 0.25
 SCALES = 3.0
 JITTER = 0.02
 
 
 class SMCPosterior(eqx.Module):
-    """N equally weighted posterior particles and the record of how they came about. A `vmap` over histories adds an axis.
+    """N equally weighted posterior particles and the record of how they came about. A `vmap` over
+    histories adds an axis.
 
-    `ladder` holds λ after each level and `acceptance` the share of accepted moves there, NaN past the last level. A
-    `ladder_ess` far below the target share means that `levels` ran out and the last jump was forced.
-    """
+    `ladder` holds λ after each level and `acceptance` the share of accepted moves there, NaN past
+    the last level. A `ladder_ess` far below the target share means that `levels` ran out and the
+    last jump was forced."""
 
     z: Float[Array, "N k"]
     theta: Float[Array, "N k"]
@@ -69,7 +73,8 @@ class SMCPosterior(eqx.Module):
 
     @property
     def nle(self) -> int:
-        """Likelihood evaluations of the algorithm, exact and over all histories of a batch; not inside compiled code.
+        """Likelihood evaluations of the algorithm, exact and over all histories of a batch; not
+        inside compiled code.
 
         Levels that a batch computes for a history that is done already are not counted.
         """
@@ -78,7 +83,9 @@ class SMCPosterior(eqx.Module):
 
 
 class _Particles(NamedTuple):
-    """Latent positions with their cached log-likelihoods: that of the data known before, and that of the new data."""
+    """Latent positions with their cached log-likelihoods: that of the data known before, and that
+    of the new data.
+    """
 
     z: Float[Array, "*N k"]
     known: Float[Array, "*N"]
@@ -96,7 +103,9 @@ def tempered_smc(
     levels: int = LEVELS,
     key: PRNGKeyArray,
 ) -> SMCPosterior:
-    """Particles from p(θ | y_{1:T}, ξ_{1:T}), starting from the prior; `log_evidence` estimates log p(y_{1:T} | ξ_{1:T})."""
+    """Particles from p(θ | y_{1:T}, ξ_{1:T}), starting from the prior; `log_evidence` estimates log
+    p(y_{1:T} | ξ_{1:T}).
+    """
 
     def evaluate(z: Float[Array, "N k"]) -> _Particles:
         theta = jax.vmap(task.prior.from_latent)(z)
@@ -106,7 +115,9 @@ def tempered_smc(
     key_start, key_levels = jr.split(key)
     z = jr.normal(key_start, (task.prior.dim * particles,), ys.dtype).reshape(-1, particles).T
     steps = jnp.asarray(len(ys))
-    return _temper(task, evaluate, z, steps, moves=moves, target=target, levels=levels, key=key_levels)
+    return _temper(
+        task, evaluate, z, steps, moves=moves, target=target, levels=levels, key=key_levels
+    )
 
 
 def update_smc(
@@ -122,15 +133,20 @@ def update_smc(
     levels: int = LEVELS,
     key: PRNGKeyArray,
 ) -> SMCPosterior:
-    """Carry equally weighted particles `z` from p(θ | h_known) to p(θ | h_observed); known = 0 means the prior.
+    """Carry equally weighted particles `z` from p(θ | h_known) to p(θ | h_observed); known = 0
+    means the prior.
 
-    Only the steps known < t ≤ observed are tempered, so a single new outcome takes a level or two. `log_evidence` is that
-    of the new outcomes given the known ones. Rows of the history past `observed` are padding and may hold anything: with a
-    fixed T, one compiled function serves a whole experiment. N · observed · (1 + levels · moves) NLE.
-    """
+    Only the steps known < t ≤ observed are tempered, so a single new outcome takes a level or two.
+    `log_evidence` is that of the new outcomes given the known ones. Rows of the history past
+    `observed` are padding and may hold anything: with a fixed T, one compiled function serves a
+    whole experiment. N · observed · (1 + levels · moves) NLE."""
     if not isinstance(task, IID | Markov):
-        raise InvalidValueError("a task for updating particles", got=type(task).__name__,
-                                expected="independent steps or Markov transitions", fix="use tempered_smc.")  # fmt: skip
+        raise InvalidValueError(
+            "a task for updating particles",
+            got=type(task).__name__,
+            expected="independent steps or Markov transitions",
+            fix="use tempered_smc.",
+        )
     require_settings(len(z), moves, target, levels)
     t = jnp.arange(len(ys))[:, None]
     # Padding is replaced before it meets the likelihood, not after: 0 · NaN is NaN.
@@ -171,11 +187,13 @@ def _temper(
     def level(loop: _Loop) -> _Loop:
         last = loop.level == levels - 1
         new = loop.particles.new
-        # Relative to the largest: the effective sample size is a difference of two sums that would drown in a constant.
+        # Relative to the largest: the effective sample size is a difference of two sums that would
+        # drown in a constant.
         relative = jnp.maximum(new - new.max(), jnp.finfo(new.dtype).min / 4)
         left = 1 - loop.temperature
         delta = ess.ess_solver(lambda values: values, relative, target, left, solver.dichotomy)
-        # Particles of likelihood zero may leave no increment that is small enough; the least one drops them.
+        # Particles of likelihood zero may leave no increment that is small enough; the least one
+        # drops them.
         delta = jnp.where(last, left, jnp.clip(delta, 1e-12, left))
         log_weights = delta * relative
         log_total = jax.nn.logsumexp(log_weights)
@@ -203,7 +221,9 @@ def _temper(
     theta = jax.vmap(task.prior.from_latent)(end.particles.z)
     ladder, ladder_ess, acceptance = end.ladder
     passes = 1 + end.level * moves
-    return SMCPosterior(end.particles.z, theta, end.log_evidence, ladder, ladder_ess, acceptance, passes, steps)
+    return SMCPosterior(
+        end.particles.z, theta, end.log_evidence, ladder, ladder_ess, acceptance, passes, steps
+    )
 
 
 def _move(
@@ -226,14 +246,21 @@ def _move(
         return -0.5 * (particle.z**2).sum() + particle.known + temperature * particle.new
 
     def propose(z: Float[Array, "N k"], key: PRNGKeyArray) -> Float[Array, "N k"]:
-        # One long row of numbers: a draw with a short last axis takes XLA four times as long to compile.
-        pick_a, pick_b, jump, scale, *noise = jr.uniform(key, ((4 + k) * n,), z.dtype).reshape(4 + k, n)
+        # One long row of numbers: a draw with a short last axis takes XLA four times as long to
+        # compile.
+        pick_a, pick_b, jump, scale, *noise = jr.uniform(key, ((4 + k) * n,), z.dtype).reshape(
+            4 + k, n
+        )
         a, b = (jnp.minimum(n * pick, n - 1).astype(int) for pick in (pick_a, pick_b))
         gamma = jnp.where(jump < JUMPS, 1, 2.38 / math.sqrt(2 * k) * jnp.exp2(-SCALES * scale))
         return z + gamma[:, None] * (others[a] - others[b]) + jitter * (2 * jnp.stack(noise, 1) - 1)
 
-    def accept(key: PRNGKeyArray, particle: _Particles, proposal: _Particles) -> tuple[_Particles, Array]:
-        state, info = metropolis(key, RWState(particle, density(particle)), density, lambda *_: proposal)
+    def accept(
+        key: PRNGKeyArray, particle: _Particles, proposal: _Particles
+    ) -> tuple[_Particles, Array]:
+        state, info = metropolis(
+            key, RWState(particle, density(particle)), density, lambda *_: proposal
+        )
         return state.position, info.is_accepted
 
     def move(particles: _Particles, key: PRNGKeyArray) -> tuple[_Particles, Scalar]:
@@ -248,7 +275,10 @@ def _move(
 
 def require_settings(particles: int, moves: int, target: float, levels: int) -> None:
     """Refuse settings under which no ladder can be climbed."""
-    require(particles >= 2 and moves >= 1 and levels >= 1 and 0 < target < 1, "the settings of tempered SMC",
-            got=f"particles={particles}, moves={moves}, target={target}, levels={levels}",
-            expected="at least two particles, one move and one level, and a target between 0 and 1",
-            fix="leave them out for 1024, 8, 0.5 and 64.")  # fmt: skip
+    require(
+        particles >= 2 and moves >= 1 and levels >= 1 and 0 < target < 1,
+        "the settings of tempered SMC",
+        got=f"particles={particles}, moves={moves}, target={target}, levels={levels}",
+        expected="at least two particles, one move and one level, and a target between 0 and 1",
+        fix="leave them out for 1024, 8, 0.5 and 64.",
+    )

@@ -1,10 +1,11 @@
-"""Where a source of location finding may be, from a history, without a thought of the other sources.
+"""Where a source of location finding may be, from a history, without a thought of the other
+sources.
 
     g(x) = v N(x; 0, I) + (1 − v) 1/T Σ_t N(x; ξ_t, s_t² I),   s_t² = min(1, r_t²/d),   r_t² = α / (e^{y_t} − b)
 
-r_t is how far from the sensor a source is that made the intensity e^{y_t} alone; the prior is for sources that no sensor came
-near. Sources that are drawn from g independently have no order, so that no sum over K! of them is needed.
-"""
+r_t is how far from the sensor a source is that made the intensity e^{y_t} alone; the prior is for
+sources that no sensor came near. Sources that are drawn from g independently have no order, so that
+no sum over K! of them is needed."""
 
 import math
 
@@ -13,8 +14,8 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.inference.proposal import Density
-from scorebed.tasks.location import LocationFinding
+from scorebed.inference.gaussian_mixture import Density
+from scorebed.tasks.library.location import LocationFinding
 
 SHARE = 0.7  # of the prior, v
 LEAST = 0.05  # intensity above the background, of which noise may leave nothing
@@ -39,7 +40,9 @@ class Balls(Density):
         return jax.nn.logsumexp(heights - 0.5 * squares / self.scales**2)
 
 
-def source_density(task: LocationFinding, ys: Float[Array, "T 1"], xis: Float[Array, "T d"]) -> Balls:
+def source_density(
+    task: LocationFinding, ys: Float[Array, "T 1"], xis: Float[Array, "T d"]
+) -> Balls:
     """g, which takes no likelihood at all."""
     steps, d = xis.shape
     alone = task.strength / jnp.maximum(jnp.exp(ys[:, 0]) - task.background, LEAST)

@@ -1,4 +1,6 @@
-"""Plain network parts. All act on the last axis of their input, so that a batch, mapped or given, is one matrix product."""
+"""Plain network parts. All act on the last axis of their input, so that a batch, mapped or given,
+is one matrix product.
+"""
 
 from scorebed.nets.attention import MultiHeadAttention, RunningAttention, TransformerBlock
 from scorebed.nets.fourier import FourierFeatures

@@ -1,9 +1,10 @@
-"""Multi-head attention: over all tokens at once, or one fixed query over a set that grows by one token at a time.
+"""Multi-head attention: over all tokens at once, or one fixed query over a set that grows by one
+token at a time.
 
     head: softmax_k(⟨q_j, k_k⟩ / √e) v_k,   q = x W_q + b_q,   k = x W_k,   v = x W_v + b_v,   heads joined by W_o, b_o
 
-Keys have no bias: it would add the same number to every logit of a query, which the softmax takes away again.
-"""
+Keys have no bias: it would add the same number to every logit of a query, which the softmax takes
+away again."""
 
 import math
 
@@ -20,7 +21,9 @@ from scorebed.nets.mlp import MLP, gelu
 
 
 class MultiHeadAttention(eqx.Module):
-    """Attention among tokens of `width`, equivariant to their order. Layers start as `Linear` does."""
+    """Attention among tokens of `width`, equivariant to their order. Layers start as `Linear`
+    does.
+    """
 
     to_query: Linear
     to_key: Float[Array, "d d"]
@@ -29,8 +32,13 @@ class MultiHeadAttention(eqx.Module):
     heads: int = eqx.field(static=True)
 
     def __init__(self, width: int, heads: int, *, key: PRNGKeyArray):
-        require(heads >= 1 and width % heads == 0, "attention heads", got=f"{heads} heads on width {width}",
-                expected="a number of heads that divides the width", fix="change one of the two.")  # fmt: skip
+        require(
+            heads >= 1 and width % heads == 0,
+            "attention heads",
+            got=f"{heads} heads on width {width}",
+            expected="a number of heads that divides the width",
+            fix="change one of the two.",
+        )
         key_query, key_key, key_value, key_output = jr.split(key, 4)
         self.to_query = Linear(width, width, key=key_query)
         self.to_key = uniform(width, width, bound=1 / math.sqrt(width), key=key_key)
@@ -64,7 +72,8 @@ class MultiHeadAttention(eqx.Module):
 
 
 class RunningAttention(eqx.Module):
-    """Attention of one query over a growing set, in constant memory: Σ_k w_k v_k / Σ_k w_k with w_k = exp(logit_k − peak).
+    """Attention of one query over a growing set, in constant memory: Σ_k w_k v_k / Σ_k w_k with w_k
+    = exp(logit_k − peak).
 
     Both sums are kept relative to the largest logit so far, so that no exponential overflows.
     """
@@ -80,7 +89,9 @@ class RunningAttention(eqx.Module):
         weight = jnp.exp(logits - peak)  # one, with the gradient of the logit
         return RunningAttention(peak, weight, weight[:, None] * values)
 
-    def add(self, logits: Float[Array, " heads"], values: Float[Array, "heads e"]) -> "RunningAttention":
+    def add(
+        self, logits: Float[Array, " heads"], values: Float[Array, "heads e"]
+    ) -> "RunningAttention":
         """The set with one more token."""
         # The result does not depend on the peak, so neither does its gradient.
         peak = jnp.maximum(self.peak, jax.lax.stop_gradient(logits))
@@ -95,7 +106,9 @@ class RunningAttention(eqx.Module):
 
 
 class TransformerBlock(eqx.Module):
-    """Pre-norm block: x + attention(norm(x)), then x + MLP(norm(x)) with one hidden GELU layer of width `hidden`."""
+    """Pre-norm block: x + attention(norm(x)), then x + MLP(norm(x)) with one hidden GELU layer of
+    width `hidden`.
+    """
 
     norm_attention: LayerNorm
     attention: MultiHeadAttention
@@ -114,7 +127,8 @@ class TransformerBlock(eqx.Module):
 
 
 def sinusoidal_positions(length: int, width: int) -> Float[np.ndarray, "T d"]:
-    """p_{t,2i} = sin(t / 10⁴^{2i/d}), p_{t,2i+1} = cos of the same, t from 0 (Vaswani et al., 2017).
+    """p_{t,2i} = sin(t / 10⁴^{2i/d}), p_{t,2i+1} = cos of the same, t from 0 (Vaswani et al.,
+    2017).
 
     To be added to tokens whose order matters, to which attention alone is blind.
     """

@@ -1,4 +1,5 @@
-"""Gated recurrent units (Cho et al., 2014), in the variant whose reset gate acts after the hidden product:
+"""Gated recurrent units (Cho et al., 2014), in the variant whose reset gate acts after the hidden
+product:
 
 r = σ(x W_r + h U_r + b_r),   z = σ(x W_z + h U_z + b_z),   n = tanh(x W_n + b_n + r ⊙ (h U_n + c)),
 h' = n + z ⊙ (h − n)
@@ -28,8 +29,13 @@ class GRUCell(eqx.Module):
     bias_hidden: Float[Array, " h"]
 
     def __init__(self, inputs: int, hidden: int, *, key: PRNGKeyArray):
-        require(min(inputs, hidden) >= 1, "a recurrent unit", got=f"{inputs} inputs and {hidden} hidden units",
-                expected="at least one of each", fix="check the sizes of the network.")  # fmt: skip
+        require(
+            min(inputs, hidden) >= 1,
+            "a recurrent unit",
+            got=f"{inputs} inputs and {hidden} hidden units",
+            expected="at least one of each",
+            fix="check the sizes of the network.",
+        )
         key_gates, key_bias_hidden = jr.split(key)
         bound = 1 / math.sqrt(hidden)
         draw = uniform(inputs + hidden + 1, 3 * hidden, bound=bound, key=key_gates)
@@ -44,15 +50,23 @@ class GRUCell(eqx.Module):
 
 
 class GRU(eqx.Module):
-    """A stack of units, each fed by the new state of the one below: state [layers, hidden] → state."""
+    """A stack of units, each fed by the new state of the one below: state [layers, hidden] →
+    state.
+    """
 
     cells: tuple[GRUCell, ...]
 
     def __init__(self, inputs: int, hidden: int, layers: int, *, key: PRNGKeyArray):
-        require(layers >= 1, "the layers of a recurrent network", got=layers, expected="at least one",
-                fix="give the number of stacked units.")  # fmt: skip
+        require(
+            layers >= 1,
+            "the layers of a recurrent network",
+            got=layers,
+            expected="at least one",
+            fix="give the number of stacked units.",
+        )
         self.cells = tuple(
-            GRUCell(inputs if i == 0 else hidden, hidden, key=k) for i, k in enumerate(jr.split(key, layers))
+            GRUCell(inputs if i == 0 else hidden, hidden, key=k)
+            for i, k in enumerate(jr.split(key, layers))
         )
 
     def init(self) -> Float[Array, "layers h"]:
@@ -60,7 +74,9 @@ class GRU(eqx.Module):
         bias = self.cells[0].bias_hidden
         return jnp.zeros((len(self.cells), *bias.shape), bias.dtype)
 
-    def __call__(self, state: Float[Array, "layers h"], x: Float[Array, " n"]) -> Float[Array, "layers h"]:
+    def __call__(
+        self, state: Float[Array, "layers h"], x: Float[Array, " n"]
+    ) -> Float[Array, "layers h"]:
         new = []
         for cell, h in zip(self.cells, state, strict=True):
             x = cell(h, x)

@@ -1,4 +1,6 @@
-"""The affine layer and the normalisation layer, with every default decided here rather than inherited."""
+"""The affine layer and the normalisation layer, with every default decided here rather than
+inherited.
+"""
 
 import math
 
@@ -19,7 +21,8 @@ def uniform(*shape: int, bound: float, key: PRNGKeyArray) -> Float[Array, "*shap
 
 
 class Linear(eqx.Module):
-    """x W + b, with W and b from U(−1/√n, 1/√n) for n inputs, or W from U(−weight_bound, weight_bound).
+    """x W + b, with W and b from U(−1/√n, 1/√n) for n inputs, or W from U(−weight_bound,
+    weight_bound).
 
     W is stored inputs first, so that a batch of x is a plain row-major product without transposes.
     """
@@ -27,11 +30,20 @@ class Linear(eqx.Module):
     weight: Float[Array, "n m"]
     bias: Float[Array, " m"]
 
-    def __init__(self, inputs: int, outputs: int, *, weight_bound: float | None = None, key: PRNGKeyArray):
-        require(min(inputs, outputs) >= 1, "a linear layer", got=f"{inputs} inputs and {outputs} outputs",
-                expected="at least one of each", fix="check the sizes of the network.")  # fmt: skip
+    def __init__(
+        self, inputs: int, outputs: int, *, weight_bound: float | None = None, key: PRNGKeyArray
+    ):
+        require(
+            min(inputs, outputs) >= 1,
+            "a linear layer",
+            got=f"{inputs} inputs and {outputs} outputs",
+            expected="at least one of each",
+            fix="check the sizes of the network.",
+        )
         bound = 1 / math.sqrt(inputs)
-        draw = uniform(inputs + 1, outputs, bound=1.0, key=key)  # one draw: compiling it is what initialising costs
+        draw = uniform(
+            inputs + 1, outputs, bound=1.0, key=key
+        )  # one draw: compiling it is what initialising costs
         self.weight = draw[:-1] * (bound if weight_bound is None else weight_bound)
         self.bias = draw[-1] * bound
 
@@ -40,14 +52,22 @@ class Linear(eqx.Module):
 
 
 class LayerNorm(eqx.Module):
-    """(x − mean) / √(variance + 10⁻⁵) over the last axis, times a learned gain, plus a learned shift."""
+    """(x − mean) / √(variance + 10⁻⁵) over the last axis, times a learned gain, plus a learned
+    shift.
+    """
 
     gain: Float[Array, " n"]
     shift: Float[Array, " n"]
 
     def __init__(self, width: int):
-        require(width >= 3, "a layer norm", got=f"width {width}", expected="at least 3",
-                fix="project up first: over one or two numbers the normalised values carry at most their order.")  # fmt: skip
+        require(
+            width >= 3,
+            "a layer norm",
+            got=f"width {width}",
+            expected="at least 3",
+            fix="project up first: over one or two numbers the normalised values carry at most "
+            "their order.",
+        )
         self.gain, self.shift = jnp.ones(width), jnp.zeros(width)
 
     def __call__(self, x: Float[Array, "*b n"]) -> Float[Array, "*b n"]:

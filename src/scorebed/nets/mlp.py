@@ -15,15 +15,18 @@ from scorebed.nets.linear import Linear
 # Keeps x alone for the backward pass: a gradient through a scan of GELU networks is a third faster.
 @functools.partial(jax.checkpoint, prevent_cse=False)
 def gelu(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
-    """x Φ(x) with the tanh approximation of Φ: within 5·10⁻⁴ of the exact function, at about half of its cost on a CPU."""
+    """x Φ(x) with the tanh approximation of Φ: within 5·10⁻⁴ of the exact function, at about half
+    of its cost on a CPU.
+    """
     return jax.nn.gelu(x, approximate=True)
 
 
 class MLP(eqx.Module):
-    """Linear layers of `sizes` (inputs, hidden…, outputs) with `activation` between them and none after the last.
+    """Linear layers of `sizes` (inputs, hidden…, outputs) with `activation` between them and none
+    after the last.
 
-    `last_bound` draws the *weights* of the last layer from U(−last_bound, last_bound); its bias keeps the default.
-    """
+    `last_bound` draws the *weights* of the last layer from U(−last_bound, last_bound); its bias
+    keeps the default."""
 
     layers: tuple[Linear, ...]
     activation: Callable[[Array], Array] = eqx.field(static=True)
@@ -36,13 +39,20 @@ class MLP(eqx.Module):
         last_bound: float | None = None,
         key: PRNGKeyArray,
     ):
-        require(len(sizes) >= 2, "the sizes of a network", got=tuple(sizes),
-                expected="at least the numbers of inputs and outputs", fix="give (inputs, hidden…, outputs).")  # fmt: skip
+        require(
+            len(sizes) >= 2,
+            "the sizes of a network",
+            got=tuple(sizes),
+            expected="at least the numbers of inputs and outputs",
+            fix="give (inputs, hidden…, outputs).",
+        )
         count = len(sizes) - 1
         bounds = [None] * (count - 1) + [last_bound]
         self.layers = tuple(
             Linear(n, m, weight_bound=bound, key=k)
-            for n, m, bound, k in zip(sizes[:-1], sizes[1:], bounds, jr.split(key, count), strict=True)
+            for n, m, bound, k in zip(
+                sizes[:-1], sizes[1:], bounds, jr.split(key, count), strict=True
+            )
         )
         self.activation = activation
 

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 from jaxtyping import PRNGKeyArray
 
 from scorebed.errors import UnknownNameError, require
-from scorebed.modes import finds_modes
+from scorebed.inference.modes import finds_modes
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
 from scorebed.policies.constrained import obedient
@@ -19,9 +19,9 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import IID, Task
-from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.location import LocationFinding, many_sources
-from scorebed.tasks.sde import EulerMaruyama
+from scorebed.tasks.library.euler_maruyama import EulerMaruyama
+from scorebed.tasks.library.gravimetry import Gravimetry
+from scorebed.tasks.library.location import LocationFinding, many_sources
 
 
 class PolicyConstructor(Protocol):
@@ -54,19 +54,35 @@ _BUILT_IN = frozenset(POLICIES)
 
 
 def register_policy(name: str) -> Callable[[Any], Any]:
-    """A policy of your own for `--policy NAME`: `@register_policy("mine")` above a class that is made as `Mine(task, key=key)`.
+    """A policy of your own for `--policy NAME`: `@register_policy("mine")` above a class that is
+    made as `Mine(task, key=key)`.
 
-    Written in the file of a task, or in one that it imports, it is known wherever that task is: in training, reports and live.
-    """
+    Written in the file of a task, or in one that it imports, it is known wherever that task is: in
+    training, reports and live."""
     sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(sound, "the name of a policy", got=repr(name), expected="small letters, digits and hyphens",
-            fix='write it like "linear-feedback".')  # fmt: skip
-    require(name not in _BUILT_IN, "the name of a policy", got=f"'{name}', which is built in", expected="another name",
-            fix=f"call it my-{name}.")  # fmt: skip
+    require(
+        sound,
+        "the name of a policy",
+        got=repr(name),
+        expected="small letters, digits and hyphens",
+        fix='write it like "linear-feedback".',
+    )
+    require(
+        name not in _BUILT_IN,
+        "the name of a policy",
+        got=f"'{name}', which is built in",
+        expected="another name",
+        fix=f"call it my-{name}.",
+    )
 
     def register(constructor: Any) -> Any:
-        require(callable(constructor), f"the policy '{name}'", got=f"a {type(constructor).__name__}",
-                expected="a class, or a function of a task and a key", fix="write it above a class.")  # fmt: skip
+        require(
+            callable(constructor),
+            f"the policy '{name}'",
+            got=f"a {type(constructor).__name__}",
+            expected="a class, or a function of a task and a key",
+            fix="write it above a class.",
+        )
         POLICIES[name] = constructor
         return constructor
 
@@ -81,10 +97,11 @@ def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
 
 
 def paper_policy(task: Task) -> str:
-    """The policy that the paper uses for a task; for other tasks, one that uses exchangeability exactly where it holds.
+    """The policy that the paper uses for a task; for other tasks, one that uses exchangeability
+    exactly where it holds.
 
-    Under a constraint it does not: what a choice means depends on the last design and on the steps that are left.
-    """
+    Under a constraint it does not: what a choice means depends on the last design and on the steps
+    that are left."""
     if isinstance(task, Gravimetry):
         return "attention"
     return "dad" if isinstance(task, IID) and task.constraint is None else "gru"

@@ -1,4 +1,6 @@
-"""What a policy is: memory of the history, and the next design from it. The same three methods train, evaluate and deploy."""
+"""What a policy is: memory of the history, and the next design from it. The same three methods
+train, evaluate and deploy.
+"""
 
 import abc
 from typing import Any, TypeAlias
@@ -14,7 +16,9 @@ class Policy(eqx.Module):
 
     @abc.abstractmethod
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T n"]:
-        """Everything random about the policy, drawn before the experiment; one row per step, n = 0 if deterministic."""
+        """Everything random about the policy, drawn before the experiment; one row per step, n = 0
+        if deterministic.
+        """
 
     @abc.abstractmethod
     def init(self) -> Memory:

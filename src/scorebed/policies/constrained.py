@@ -1,9 +1,10 @@
-"""A policy whose designs obey a constraint of the task: what it chooses freely is placed in the range that is left to it.
+"""A policy whose designs obey a constraint of the task: what it chooses freely is placed in the
+range that is left to it.
 
     ξ_t = place(v_t; ξ_{t−1}, t),   v_t ~ π(· | h_{t−1})
 
-The policy inside sees the designs as they were carried out, and any policy will do: networks, static designs, a user's own.
-"""
+The policy inside sees the designs as they were carried out, and any policy will do: networks,
+static designs, a user's own."""
 
 from typing import NamedTuple
 
@@ -44,7 +45,9 @@ class _Placed(Policy):
         return Since(self.inside.init(), self.reach.start(), jnp.zeros((), jnp.int32))
 
     def design(self, memory: Since, noise: Float[Array, " n"]) -> Float[Array, " dx"]:
-        return self.reach.place(self.inside.design(memory.inside, noise), memory.previous, memory.step)
+        return self.reach.place(
+            self.inside.design(memory.inside, noise), memory.previous, memory.step
+        )
 
     def update(self, memory: Since, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Since:
         return Since(self.inside.update(memory.inside, xi, y), xi, memory.step + 1)
@@ -58,7 +61,9 @@ class Constrained(_Placed):
 
 
 class ConstrainedStochastic(_Placed, StochasticPolicy):
-    """A policy that obeys and whose designs have a density: that of the free choice over the slope of its place."""
+    """A policy that obeys and whose designs have a density: that of the free choice over the slope
+    of its place.
+    """
 
     inside: StochasticPolicy
     reach: Reach = eqx.field(static=True)
@@ -69,15 +74,21 @@ class ConstrainedStochastic(_Placed, StochasticPolicy):
 
 
 def obedient(task: Task, policy: Policy) -> Policy:
-    """The same policy under the constraint of a task; itself if there is none, or if it obeys already."""
+    """The same policy under the constraint of a task; itself if there is none, or if it obeys
+    already.
+    """
     reach = task.reach
     if reach is None or isinstance(policy, _Placed | Predetermined):
         return policy
     if isinstance(policy, StochasticPolicy):
         return ConstrainedStochastic(policy, reach)
     if not isinstance(policy, Policy):
-        raise InvalidValueError("a policy", got=f"a {type(policy).__name__}", expected="a scorebed policy",
-                                fix="inherit from Policy of scorebed.policies.base.")  # fmt: skip
+        raise InvalidValueError(
+            "a policy",
+            got=f"a {type(policy).__name__}",
+            expected="a scorebed policy",
+            fix="inherit from Policy of scorebed.policies.base.",
+        )
     return Constrained(policy, reach)
 
 

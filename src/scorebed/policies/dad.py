@@ -1,4 +1,5 @@
-"""Deep adaptive design (Foster et al., 2021): a sum-pooling network, the paper's policy for location finding.
+"""Deep adaptive design (Foster et al., 2021): a sum-pooling network, the paper's policy for
+location finding.
 
 ξ_t = constrain(W Σ_{s<t} encoder(y_s, ξ_s) + b)
 """
@@ -16,11 +17,12 @@ from scorebed.tasks.spaces import Space
 
 
 class DAD(Policy):
-    """Deterministic, and blind to the order of the history. Memory is one vector: the sum of the encodings.
+    """Deterministic, and blind to the order of the history. Memory is one vector: the sum of the
+    encodings.
 
-    Right for exchangeable steps; for anything else the order is information that it throws away. The emitter's weights start
-    small, so that the first policies keep near the first design, which is the emitter's bias.
-    """
+    Right for exchangeable steps; for anything else the order is information that it throws away.
+    The emitter's weights start small, so that the first policies keep near the first design, which
+    is the emitter's bias."""
 
     encoder: MLP
     emitter: Linear
@@ -48,7 +50,9 @@ class DAD(Policy):
     def init(self) -> Float[Array, " encoding"]:
         return jnp.zeros(self.emitter.weight.shape[0], self.emitter.weight.dtype)
 
-    def design(self, memory: Float[Array, " encoding"], noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+    def design(
+        self, memory: Float[Array, " encoding"], noise: Float[Array, " 0"]
+    ) -> Float[Array, " dx"]:
         del noise
         return self.space.constrain(self.emitter(memory))
 

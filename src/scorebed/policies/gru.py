@@ -17,7 +17,8 @@ from scorebed.tasks.spaces import Space
 
 
 class GRUPolicy(StochasticPolicy):
-    """Gaussian in unconstrained u; memory is the state of every recurrent layer, and designs follow from the top one.
+    """Gaussian in unconstrained u; memory is the state of every recurrent layer, and designs follow
+    from the top one.
 
     σ is learned, one per design coordinate and equal at all steps, and starts at 1.
     """
@@ -41,7 +42,9 @@ class GRUPolicy(StochasticPolicy):
     ):
         key_encoder, key_cells, key_emitter = jr.split(key, 3)
         dx = task.designs.dim
-        self.encoder = MLP((task.outcome_dim + dx, *encoder_hidden, encoding), jax.nn.relu, key=key_encoder)
+        self.encoder = MLP(
+            (task.outcome_dim + dx, *encoder_hidden, encoding), jax.nn.relu, key=key_encoder
+        )
         self.cells = GRU(encoding, state, layers, key=key_cells)
         self.emitter = MLP((state, *emitter_hidden, dx), jax.nn.relu, key=key_emitter)
         self.log_std = jnp.zeros(dx)
@@ -53,7 +56,9 @@ class GRUPolicy(StochasticPolicy):
     def init(self) -> Float[Array, "layers state"]:
         return self.cells.init()
 
-    def design(self, memory: Float[Array, "layers state"], noise: Float[Array, " dx"]) -> Float[Array, " dx"]:
+    def design(
+        self, memory: Float[Array, "layers state"], noise: Float[Array, " dx"]
+    ) -> Float[Array, " dx"]:
         return self.space.constrain(self.emitter(memory[-1]) + jnp.exp(self.log_std) * noise)
 
     def update(
@@ -64,8 +69,8 @@ class GRUPolicy(StochasticPolicy):
     def log_prob(self, xi: Float[Array, " dx"], memory: Float[Array, "layers state"]) -> Scalar:
         """log π(ξ | h) = log N(u; μ, σ²) − log |dξ/du| at u = unconstrain(ξ).
 
-        On a box u is recovered from ξ: in single precision it is off by about 3·10⁻⁴ at |u| = 5 and by 0.02 at 7.
-        """
+        On a box u is recovered from ξ: in single precision it is off by about 3·10⁻⁴ at |u| = 5 and
+        by 0.02 at 7."""
         u = self.space.unconstrain(xi)
         density = norm.logpdf(u, self.emitter(memory[-1]), jnp.exp(self.log_std))
         return (density - self.space.log_jacobian(u)).sum()

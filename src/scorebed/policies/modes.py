@@ -1,21 +1,24 @@
-"""A policy that knows the model: it follows the modes of the posterior from step to step and designs from the best of them.
+"""A policy that knows the model: it follows the modes of the posterior from step to step and
+designs from the best of them.
 
     ξ_t = constrain( Σ_h g_h (A_h ẑ + b_h + c_h ⊙ |A_h| σ̂) + g_0 · free )
 
-ẑ is the mode of largest mass of p(z | h_{t−1}) and σ̂ its standard deviations (`modes.py`); gates g, offsets c and the free part
-are small networks of (ẑ, log σ̂, how sure the mode is, the time). The heads A_h ẑ are linear, so that a design can follow an
-estimate as closely as the estimate is good: in location finding an experiment gains most next to a source, where a network that
-has to compute the place from the data is off by more than that. They start as the most telling designs of a known z
-(`anchors.py`).
+ẑ is the mode of largest mass of p(z | h_{t−1}) and σ̂ its standard deviations
+(`inference/modes.py`); gates g, offsets c and the free part are small networks of (ẑ, log σ̂, how
+sure the mode is, the time). The heads A_h ẑ are linear, so that a design can follow an estimate as
+closely as the estimate is good: in location finding an experiment gains most next to a source,
+where a network that has to compute the place from the data is off by more than that. They start as
+the most telling designs of a known z (`policies/informative_designs.py`).
 
-Of many sources a mode tells the places of those that were found, in any order. If there are more of them than heads, they stand
-in ẑ by rank, the best known first and those that are settled last, and head h starts as the place of the h-th: look next to the
-best known source until it is settled, then to the next.
+Of many sources a mode tells the places of those that were found, in any order. If there are more of
+them than heads, they stand in ẑ by rank, the best known first and those that are settled last, and
+head h starts as the place of the h-th: look next to the best known source until it is settled, then
+to the next.
 
-Modes are found, not trained: the path of a gradient through them is one Gauss–Newton step at ẑ, ∂ẑ = −P⁻¹ ∂(z + Hᵀr), which at a
-mode is the derivative of the mode itself. For Gaussian outcomes of independent steps or Markov transitions; the designs of one
-experiment cost J (2 · iterations + 1) + 1 NLE for every pair of a step and a step before it or itself.
-"""
+Modes are found, not trained: the path of a gradient through them is one Gauss–Newton step at ẑ, ∂ẑ
+= −P⁻¹ ∂(z + Hᵀr), which at a mode is the derivative of the mode itself. For Gaussian outcomes of
+independent steps or Markov transitions; the designs of one experiment cost J (2 · iterations + 1) +
+1 NLE for every pair of a step and a step before it or itself."""
 
 import equinox as eqx
 import jax
@@ -23,20 +26,34 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from scorebed.anchors import anchors
-from scorebed.modes import DAMPING, SAME, Data, descend, gaussian_task, log_mass, point, starts, value
+from scorebed.inference.modes import (
+    DAMPING,
+    SAME,
+    Data,
+    descend,
+    gaussian_task,
+    log_mass,
+    point,
+    starts,
+    value,
+)
 from scorebed.nets import MLP
 from scorebed.policies.base import Policy
+from scorebed.policies.informative_designs import anchors
 from scorebed.tasks.base import IID, Markov, State, Task, frozen
-from scorebed.tasks.location import sources_of
+from scorebed.tasks.library.location import sources_of
 
 WAVES = 6  # of each kind, as features of the time
-SETTLED = 0.02  # spread, in units of the prior's: a source known as well as this needs no further look
+SETTLED = (
+    0.02  # spread, in units of the prior's: a source known as well as this needs no further look
+)
 LEAD = 6.0  # of the first head's gate among many sources
 
 
 class Knowledge(eqx.Module):
-    """The history, in arrays whose shapes do not change with t, the modes and λ of every start, and what designs follow from."""
+    """The history, in arrays whose shapes do not change with t, the modes and λ of every start, and
+    what designs follow from.
+    """
 
     ys: Float[Array, "T dy"]
     xis: Float[Array, "T dx"]
@@ -60,7 +77,9 @@ class Modes(Policy):
     particles: int = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
     ranked: int = eqx.field(static=True)
-    """Parts of z, such as sources, that can be exchanged and stand in `best` by rank; 1: all stand as they are."""
+    """Parts of z, such as sources, that can be exchanged and stand in `best` by rank; 1: all stand
+    as they are.
+    """
 
     def __init__(
         self,
@@ -80,7 +99,10 @@ class Modes(Policy):
         inputs = 2 * k + 2 + 2 * WAVES
         self.gates = MLP((inputs, width, heads + 1), jax.nn.silu, key=key_gates)
         if self.ranked > 1:
-            self.maps, self.shifts = jnp.eye(k)[: heads * dx].reshape(heads, dx, k), jnp.zeros((heads, dx))
+            self.maps, self.shifts = (
+                jnp.eye(k)[: heads * dx].reshape(heads, dx, k),
+                jnp.zeros((heads, dx)),
+            )
             self.gates = eqx.tree_at(
                 lambda net: net.layers[-1].bias, self.gates, replace_fn=lambda b: b.at[0].add(LEAD)
             )
@@ -88,7 +110,10 @@ class Modes(Policy):
             # All restarts have the same: the most telling designs are a matter of the task.
             self.maps, self.shifts = anchors(task, heads, key=jr.key(0))
         else:
-            self.maps, self.shifts = 0.3 * jr.normal(key_maps, (heads, dx, k)), jnp.zeros((heads, dx))
+            self.maps, self.shifts = (
+                0.3 * jr.normal(key_maps, (heads, dx, k)),
+                jnp.zeros((heads, dx)),
+            )
         self.offsets = MLP((inputs, width, heads * dx), jax.nn.silu, key=key_offsets)
         self.free = MLP((inputs, width, width, dx), jax.nn.silu, key=key_free)
 
@@ -113,7 +138,10 @@ class Modes(Policy):
         del noise
         seen = jax.lax.stop_gradient(memory.best)
         phase = (
-            jnp.pi * memory.steps.astype(seen.dtype) / self.task.horizon * jnp.arange(1, WAVES + 1, dtype=seen.dtype)
+            jnp.pi
+            * memory.steps.astype(seen.dtype)
+            / self.task.horizon
+            * jnp.arange(1, WAVES + 1, dtype=seen.dtype)
         )
         waves = jnp.concatenate([jnp.sin(phase), jnp.cos(phase)])
         features = jnp.concatenate([seen, jnp.log(memory.spread), memory.sure, waves])
@@ -123,14 +151,18 @@ class Modes(Policy):
         heads = self.maps @ memory.best + self.shifts + offsets * reach
         return self.task.designs.constrain(gate[:-1] @ heads + gate[-1] * self.free(features))
 
-    def update(self, memory: Knowledge, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Knowledge:
+    def update(
+        self, memory: Knowledge, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> Knowledge:
         t, task = memory.steps, frozen(self.task)
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
         data = Data(ys, _states(task, ys), xis, jnp.arange(task.horizon) <= t)
         still = jax.lax.stop_gradient(data)
         # λ starts anew above its floor: the newest outcome may have moved everything.
         restart = jnp.maximum(memory.damping, DAMPING**2)
-        modes, damping = jax.lax.stop_gradient(descend(task, memory.modes, restart, still, iterations=self.iterations))
+        modes, damping = jax.lax.stop_gradient(
+            descend(task, memory.modes, restart, still, iterations=self.iterations)
+        )
         points = jax.vmap(lambda z: point(task, z, still))(modes)
         mass = jax.vmap(log_mass)(points)
         chosen = mass.argmax()
@@ -139,9 +171,13 @@ class Modes(Policy):
         near = (jnp.abs(modes - mode).max(1) < SAME).astype(mass.dtype)
         sure = jnp.stack([jax.nn.softmax(mass) @ near, points.value[chosen] / task.horizon])
         spread = jnp.sqrt(jnp.diag(covariance))
-        best = mode - jax.lax.stop_gradient(covariance) @ jax.grad(lambda z: value(task, z, data))(mode)
+        best = mode - jax.lax.stop_gradient(covariance) @ jax.grad(lambda z: value(task, z, data))(
+            mode
+        )
         best, spread = by_rank(best, spread, self.ranked)
-        return Knowledge(ys, xis, t + 1, modes, damping, best, *jax.lax.stop_gradient((spread, sure)))
+        return Knowledge(
+            ys, xis, t + 1, modes, damping, best, *jax.lax.stop_gradient((spread, sure))
+        )
 
     @property
     def design_nle(self) -> int:
@@ -160,4 +196,8 @@ def by_rank(
 
 
 def _states(task: Task, ys: Float[Array, "T dy"]) -> State:
-    return jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]]) if isinstance(task, Markov) else None
+    return (
+        jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]])
+        if isinstance(task, Markov)
+        else None
+    )

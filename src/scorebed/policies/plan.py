@@ -1,10 +1,11 @@
-"""A plan and feedback: designs that were chosen before the experiment, and what a recurrent network adds once outcomes are in.
+"""A plan and feedback: designs that were chosen before the experiment, and what a recurrent network
+adds once outcomes are in.
 
     ξ_t = constrain( u_t + emitter(h_{t−1}) ),   h_t = GRU(h_{t−1}, encoder(y_t, ξ_t)),   h_0 = 0
 
-In the dynamical systems nearly all of the information comes from a good sequence of inputs, which a recurrent policy has to build
-out of its own state; here it is a table, as quick to learn as static designs, and the network learns what is gained beyond it.
-"""
+In the dynamical systems nearly all of the information comes from a good sequence of inputs, which a
+recurrent policy has to build out of its own state; here it is a table, as quick to learn as static
+designs, and the network learns what is gained beyond it."""
 
 import equinox as eqx
 import jax
@@ -18,14 +19,17 @@ from scorebed.policies.base import Policy
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Space
 
-# The table holds u over this. Designs are of order one and want steps of 0.03, where a network wants 0.001: one rate serves both.
+# The table holds u over this. Designs are of order one and want steps of 0.03, where a network
+# wants 0.001: one rate serves both.
 UNIT = 30.0
 
 Memory = tuple[Int[Array, ""], Float[Array, "layers state"]]
 
 
 class Plan(Policy):
-    """Deterministic, and made for at most T steps. Memory is the number of steps taken and the state of the network."""
+    """Deterministic, and made for at most T steps. Memory is the number of steps taken and the
+    state of the network.
+    """
 
     table: Float[Array, "T dx"]
     encoder: MLP
@@ -44,8 +48,13 @@ class Plan(Policy):
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key
-        require(horizon <= len(self.table), "the horizon of a plan", got=f"{horizon} steps",
-                expected=f"at most {len(self.table)}", fix="train a plan for that many steps.")  # fmt: skip
+        require(
+            horizon <= len(self.table),
+            "the horizon of a plan",
+            got=f"{horizon} steps",
+            expected=f"at most {len(self.table)}",
+            fix="train a plan for that many steps.",
+        )
         return jnp.zeros((horizon, 0))
 
     def init(self) -> Memory:
@@ -59,4 +68,6 @@ class Plan(Policy):
 
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
         step, state = memory
-        return step + 1, self.cells(state, self.encoder(jnp.concatenate([y, self.space.normalise(xi)])))
+        return step + 1, self.cells(
+            state, self.encoder(jnp.concatenate([y, self.space.normalise(xi)]))
+        )

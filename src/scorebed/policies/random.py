@@ -8,7 +8,9 @@ from scorebed.samplers.base import DesignSampler
 
 
 class Predetermined(Policy):
-    """ξ_{1:T} is known before the experiment: the noise of the policy *is* the designs, and nothing is remembered."""
+    """ξ_{1:T} is known before the experiment: the noise of the policy *is* the designs, and nothing
+    is remembered.
+    """
 
     def init(self) -> None:
         return None

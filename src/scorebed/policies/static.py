@@ -1,4 +1,6 @@
-"""Static designs: ξ_{1:T} themselves are the parameters, chosen before the experiment and blind to its outcomes."""
+"""Static designs: ξ_{1:T} themselves are the parameters, chosen before the experiment and blind to
+its outcomes.
+"""
 
 import equinox as eqx
 import jax
@@ -14,31 +16,44 @@ from scorebed.tasks.spaces import Space
 class Static(Policy):
     """ξ_t = constrain(u_t) with learnable u; memory is the number of steps taken.
 
-    Made for at most T steps: drawing noise for more is an error, and a `design` past the last one repeats it.
-    """
+    Made for at most T steps: drawing noise for more is an error, and a `design` past the last one
+    repeats it."""
 
     us: Float[Array, "T dx"]
     space: Space = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        require(self.us.shape[0] >= 1 and self.us.shape[-1] == self.space.dim, "static designs",
-                got=f"an array of shape {self.us.shape}", expected=f"at least one row of {self.space.dim} coordinates",
-                fix="give one row per step and one column per design coordinate.")  # fmt: skip
+        require(
+            self.us.shape[0] >= 1 and self.us.shape[-1] == self.space.dim,
+            "static designs",
+            got=f"an array of shape {self.us.shape}",
+            expected=f"at least one row of {self.space.dim} coordinates",
+            fix="give one row per step and one column per design coordinate.",
+        )
 
     @classmethod
-    def random(cls, horizon: int, space: Space, scale: float = 1.0, *, key: PRNGKeyArray) -> "Static":
+    def random(
+        cls, horizon: int, space: Space, scale: float = 1.0, *, key: PRNGKeyArray
+    ) -> "Static":
         """u ~ N(0, scale²)."""
         return cls(scale * jr.normal(key, (horizon, space.dim)), space)
 
     @classmethod
     def from_designs(cls, xis: Float[Array, "T dx"], space: Space) -> "Static":
-        """The given designs. On the edge of a box they are stuck: the gradient with respect to u is almost zero there."""
+        """The given designs. On the edge of a box they are stuck: the gradient with respect to u is
+        almost zero there.
+        """
         return cls(space.unconstrain(xis), space)
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key
-        require(horizon <= self.us.shape[0], "the horizon of a static policy", got=f"{horizon} steps",
-                expected=f"at most {self.us.shape[0]}", fix="make a static policy with a design for every step.")  # fmt: skip
+        require(
+            horizon <= self.us.shape[0],
+            "the horizon of a static policy",
+            got=f"{horizon} steps",
+            expected=f"at most {self.us.shape[0]}",
+            fix="make a static policy with a design for every step.",
+        )
         return jnp.zeros((horizon, 0))
 
     def init(self) -> Int[Array, ""]:
@@ -46,9 +61,12 @@ class Static(Policy):
 
     def design(self, memory: Int[Array, ""], noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
         del noise
-        # The index is clamped, not checked: a check here is a host callback, which an exported program cannot hold.
+        # The index is clamped, not checked: a check here is a host callback, which an exported
+        # program cannot hold.
         return self.space.constrain(jax.lax.dynamic_index_in_dim(self.us, memory, keepdims=False))
 
-    def update(self, memory: Int[Array, ""], xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Int[Array, ""]:
+    def update(
+        self, memory: Int[Array, ""], xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> Int[Array, ""]:
         del xi, y
         return memory + 1

@@ -1,10 +1,10 @@
 """The page of a report: what is in a run's folder, put into its template.
 
-    bounds beside those of the references → training curves → experiments of the policy → diagnosis of the score → NLE → seconds
-    → settings → versions
+    bounds beside those of the references → training curves → experiments of the policy → diagnosis
+    of the score → NLE → seconds → settings → versions
 
-A run that is not finished has a report too: each section shows what is there, or says what is missing.
-"""
+A run that is not finished has a report too: each section shows what is there, or says what is
+missing."""
 
 import base64
 import datetime
@@ -28,27 +28,27 @@ from scorebed.report.tables import (
 from scorebed.runs.durable import replace_file
 from scorebed.runs.evaluation import in_words
 from scorebed.runs.folder import ENV, METRICS, RunFolder
-from scorebed.runs.own import OwnTask
+from scorebed.runs.user_task import UserTask
 from scorebed.tasks.base import Task
 
 REPORT, RECORD = "report.html", "record.json"
 DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 
 
-def write_report(run_path: Path | str, *, task: OwnTask | Task | None = None) -> Path:
+def write_report(run_path: Path | str, *, task: UserTask | Task | None = None) -> Path:
     """Write `report.html` into a run's folder, over one that is there, and give its path.
 
     `task` is that of a run of the user's own one; without it such a report shows no experiments.
 
-    The file is put in place at once and nothing else is touched, so a run that another process owns may be reported on.
-    """
+    The file is put in place at once and nothing else is touched, so a run that another process owns
+    may be reported on."""
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
     replace_file(path, render(folder, task).encode("utf-8", "replace"))
     return path
 
 
-def render(folder: RunFolder, task: OwnTask | Task | None = None) -> str:
+def render(folder: RunFolder, task: UserTask | Task | None = None) -> str:
     """The page. Equal folders give equal pages."""
     config, metrics = folder.config(), folder.read_metrics()
     record = json_object(folder, RECORD)

@@ -31,4 +31,6 @@ def section(values: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
 
 def as_number(value: object) -> float:
     """NaN for what is no number: records keep null for what was not finite."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    return (
+        float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
+    )

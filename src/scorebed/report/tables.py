@@ -1,4 +1,6 @@
-"""The tables of a report, as text: bounds, diagnosis, seconds, settings. What is missing or not finite is a dash."""
+"""The tables of a report, as text: bounds, diagnosis, seconds, settings. What is missing or not
+finite is a dash.
+"""
 
 import dataclasses
 import math
@@ -43,35 +45,52 @@ def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]
 
 
 def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
-    lower, upper = (f"{nats(values.get(side))} ± {nats(values.get(f'{side}_se'))}" for side in ("lower", "upper"))
+    lower, upper = (
+        f"{nats(values.get(side))} ± {nats(values.get(f'{side}_se'))}"
+        for side in ("lower", "upper")
+    )
     upper = upper if nats(values.get("upper")) != NOTHING else NOTHING
     if "cost" in values:
         designs += f"; they cost {_form(values['cost'], '.4g')} on average, {nats(values.get('cost_nats'))} nats"
-    return BoundsRow(name, designs, lower, upper, count(values.get("outer")), count(values.get("inner")))
+    return BoundsRow(
+        name, designs, lower, upper, count(values.get("outer")), count(values.get("inner"))
+    )
 
 
 def warnings(record: Mapping[str, Any], path: str) -> list[str]:
     """Bounds that say little but log(M+1), in words; `path` is the folder of the run."""
-    rows = {"the policy": record} | {f"{name} designs": v for name, v in section(record, "references").items()}
+    rows = {"the policy": record} | {
+        f"{name} designs": v for name, v in section(record, "references").items()
+    }
     commands = {"the policy": tighter(record, path)}
-    sentences = [ceiling_sentence(values, name, commands.get(name, "")) for name, values in rows.items()]
+    sentences = [
+        ceiling_sentence(values, name, commands.get(name, "")) for name, values in rows.items()
+    ]
     return [sentence for sentence in sentences if sentence]
 
 
 def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not finite is a dash."""
+    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not
+    finite is a dash.
+    """
     trained = section(section(diagnosis, "gradient"), "trained")
     rows = []
     if diagnosis.get("truth"):
         sure = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
         rows += [
             ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), sure),
-            ("batch size at which bias outweighs noise", _form(trained.get("crossover"), ".3g"), ""),
+            (
+                "batch size at which bias outweighs noise",
+                _form(trained.get("crossover"), ".3g"),
+                "",
+            ),
         ]
     for where, error in section(diagnosis, "score_error").items():
         for part, symbol in (("y", "y"), ("xi", "ξ")):
             name = f"relative score error, {symbol}-part, {where} designs"
-            rows.append((name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}"))
+            rows.append(
+                (name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}")
+            )
     reach = section(diagnosis, "coverage")
     worst = max((as_number(share) for share in reach.get("outside_by_step", [])), default=math.nan)
     rows.append(
@@ -82,22 +101,41 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
         )
     )
     for where, quantiles in section(diagnosis, "conditioning").items():
-        rows.append((f"median condition number of ∂y/∂ξ, {where} designs", _form(quantiles.get("median"), ".3g"), ""))
+        rows.append(
+            (
+                f"median condition number of ∂y/∂ξ, {where} designs",
+                _form(quantiles.get("median"), ".3g"),
+                "",
+            )
+        )
     behind = {"importance": ("inner", "draws of the prior"), "smc": ("particles", "particles")}
     key, what = behind.get(str(diagnosis.get("truth")), ("", ""))
     rows.append(
-        ("ground truth", str(diagnosis.get("truth") or NOTHING), f"{count(diagnosis.get(key))} {what}" if key else "")
+        (
+            "ground truth",
+            str(diagnosis.get("truth") or NOTHING),
+            f"{count(diagnosis.get(key))} {what}" if key else "",
+        )
     )
     rows.append(("trajectories", count(diagnosis.get("outer")), ""))
     rows.append(("likelihood evaluations", count(diagnosis.get("nle")), ""))
     return rows
 
 
-def seconds_rows(record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]) -> list[tuple[str, str]]:
-    """The record's account; before there is one, the last word of each stage, over all interruptions."""
-    so_far: dict[str, Any] = {str(line["stage"]): line["seconds"] for line in metrics if "seconds" in line}
+def seconds_rows(
+    record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]
+) -> list[tuple[str, str]]:
+    """The record's account; before there is one, the last word of each stage, over all
+    interruptions.
+    """
+    so_far: dict[str, Any] = {
+        str(line["stage"]): line["seconds"] for line in metrics if "seconds" in line
+    }
     spent = section(record, "seconds") or so_far
-    return [(stage, NOTHING if math.isnan(as_number(s)) else f"{as_number(s):,.1f}") for stage, s in spent.items()]
+    return [
+        (stage, NOTHING if math.isnan(as_number(s)) else f"{as_number(s):,.1f}")
+        for stage, s in spent.items()
+    ]
 
 
 def settings_rows(config: RunConfig) -> list[tuple[str, str, str]]:
@@ -138,4 +176,10 @@ def _form(value: object, form: str) -> str:
 def count(value: object) -> str:
     """A whole number, as text."""
     number = as_number(value)
-    return NOTHING if math.isnan(number) else f"{number:,.0f}" if isinstance(value, float) else f"{value:,}"
+    return (
+        NOTHING
+        if math.isnan(number)
+        else f"{number:,.0f}"
+        if isinstance(value, float)
+        else f"{value:,}"
+    )

@@ -1,4 +1,6 @@
-"""What was trained, as files: saved with what it was made for, refused elsewhere, taken over by other runs."""
+"""What was trained, as files: saved with what it was made for, refused elsewhere, taken over by
+other runs.
+"""
 
 import dataclasses
 import hashlib
@@ -16,29 +18,30 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
+from scorebed._jit import jit_once
 from scorebed.baselines.myopic import Myopic
+from scorebed.densities.flow_marginal import FlowSizes, MarginalDensity, marginal_flow
+from scorebed.densities.mixture_posterior import MixturePosterior
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
-from scorebed.once import once
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.runs.config import RunConfig
 from scorebed.runs.durable import replace_file
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.leaves import load_leaves, read_metadata
 from scorebed.runs.methods import UPFRONT
 from scorebed.runs.sections import DensityConfig, ScoreConfig
+from scorebed.runs.serialisation import load_leaves, read_metadata
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import reference_sampler
 from scorebed.scores import make_score
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
-from scorebed.variational.marginal import FlowSizes, MarginalDensity, marginal_flow
-from scorebed.variational.posterior import MixturePosterior
 
-# The score that method `jointscore` made for the best policy of a repeat, and the posterior that `jointvarpost` made.
+# The score that method `jointscore` made for the best policy of a repeat, and the posterior that
+# `jointvarpost` made.
 JOINT_SCORE, JOINT_POSTERIOR = "joint-score-{}.safetensors", "joint-posterior-{}.safetensors"
 
 # Packages whose classes are no user's: what such a class holds does not change between two runs.
@@ -46,19 +49,25 @@ OURS = ("scorebed", "equinox", "builtins", "abc", "typing")
 
 
 def fingerprint(task: Task) -> str:
-    """A short hash of everything that makes a task: class, sizes, prior, horizon; the same in every process."""
+    """A short hash of everything that makes a task: class, sizes, prior, horizon; the same in every
+    process.
+    """
     return hashlib.sha256("\n".join(_words(task)).encode()).hexdigest()[:16]
 
 
 def _words(part: Any) -> Iterator[str]:
-    """What something is made of. Not its `repr`, which may hold an address in memory, nor its leaves, which numpyro gives in the
-    order of a set."""
+    """What something is made of. Not its `repr`, which may hold an address in memory, nor its
+    leaves, which numpyro gives in the order of a set.
+    """
     if isinstance(part, Task):
         names = _attributes(part)
     elif dataclasses.is_dataclass(part):
         names = [field.name for field in dataclasses.fields(part)]
     elif isinstance(part, Distribution):
-        names = sorted({*part.gather_pytree_data_fields(), *part.gather_pytree_aux_fields()} - {"_validate_args"})
+        names = sorted(
+            {*part.gather_pytree_data_fields(), *part.gather_pytree_aux_fields()}
+            - {"_validate_args"}
+        )
     elif isinstance(part, Transform | Constraint):
         names = sorted(vars(part))
     elif isinstance(part, tuple | list):
@@ -93,14 +102,21 @@ def _attributes(task: Task) -> list[str]:
     return [name for name in fields if name != "cost"] + sorted(values - set(fields) - {"cost"})
 
 
-def fresh_score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+def fresh_score(
+    config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+) -> Score:
     """An untrained score of the configured kind and sizes."""
-    score: Score = once(_maker(config, task, sampler))(key)
+    score: Score = jit_once(_maker(config, task, sampler))(key)
     return score
 
 
-def _maker(config: ScoreConfig, task: Task, sampler: DesignSampler) -> Callable[[PRNGKeyArray], Score]:
-    sizes = {name: getattr(config, name) for name in ("particles", "cloud", "iterations", "width", "blocks", "heads")}
+def _maker(
+    config: ScoreConfig, task: Task, sampler: DesignSampler
+) -> Callable[[PRNGKeyArray], Score]:
+    sizes = {
+        name: getattr(config, name)
+        for name in ("particles", "cloud", "iterations", "width", "blocks", "heads")
+    }
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
@@ -115,13 +131,21 @@ def load_score(path: Path, config: ScoreConfig, task: Task, sampler: DesignSampl
     return score
 
 
-def fresh_marginal(config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> MarginalDensity:
+def fresh_marginal(
+    config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+) -> MarginalDensity:
     """An untrained flow of the configured sizes."""
-    return marginal_flow(task, sampler, FlowSizes(config.layers, config.width, config.depth, config.bins), key=key)
+    return marginal_flow(
+        task, sampler, FlowSizes(config.layers, config.width, config.depth, config.bins), key=key
+    )
 
 
-def load_marginal(path: Path, config: DensityConfig, task: Task, sampler: DesignSampler) -> MarginalDensity:
-    """A saved flow. It is built anew and its arrays replaced: a flow cannot be made from shapes alone."""
+def load_marginal(
+    path: Path, config: DensityConfig, task: Task, sampler: DesignSampler
+) -> MarginalDensity:
+    """A saved flow. It is built anew and its arrays replaced: a flow cannot be made from shapes
+    alone.
+    """
     require_made_for(path, task)
     arrays, rest = eqx.partition(fresh_marginal(config, task, sampler, key=jr.key(0)), eqx.is_array)
     density: MarginalDensity = eqx.combine(load_leaves(path, arrays), rest)
@@ -132,36 +156,49 @@ def fresh_posterior(
     config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
 ) -> MixturePosterior:
     """An untrained mixture posterior of the configured sizes."""
-    made: MixturePosterior = once(posterior_maker(config, task, sampler))(key)
+    made: MixturePosterior = jit_once(posterior_maker(config, task, sampler))(key)
     return made
 
 
 def posterior_maker(
     config: DensityConfig, task: Task, sampler: DesignSampler
 ) -> Callable[[PRNGKeyArray], MixturePosterior]:
-    """The mixture posterior of a key. Of its embedding only the frequencies are configured; the rest keeps the paper's
-    proportions to the width: 64 features and hidden layers of 192 and 128 at 256."""
+    """The mixture posterior of a key. Of its embedding only the frequencies are configured; the
+    rest keeps the paper's proportions to the width: 64 features and hidden layers of 192 and 128 at
+    256.
+    """
     width = config.width
 
     def make(key: PRNGKeyArray) -> MixturePosterior:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
         return MixturePosterior(
-            task, standardise, components=config.components, width=width, blocks=config.layers, heads=config.heads,
-            features=max(1, width // 4), sigma=config.sigma, hidden=(max(1, 3 * width // 4), max(1, width // 2)),
+            task,
+            standardise,
+            components=config.components,
+            width=width,
+            blocks=config.layers,
+            heads=config.heads,
+            features=max(1, width // 4),
+            sigma=config.sigma,
+            hidden=(max(1, 3 * width // 4), max(1, width // 2)),
             key=named(key, "init"),
-        )  # fmt: skip
+        )
 
     return make
 
 
-def load_posterior(path: Path, config: DensityConfig, task: Task, sampler: DesignSampler) -> MixturePosterior:
+def load_posterior(
+    path: Path, config: DensityConfig, task: Task, sampler: DesignSampler
+) -> MixturePosterior:
     """A saved mixture posterior."""
     density: MixturePosterior = _load(path, posterior_maker(config, task, sampler), task)
     return density
 
 
 def load_policy(path: Path, name: str, task: Task) -> Policy:
-    """A saved policy of the architecture `name`, refused if it was made for another task, prior or horizon."""
+    """A saved policy of the architecture `name`, refused if it was made for another task, prior or
+    horizon.
+    """
     policy: Policy = _load(path, lambda key: make_policy(name, task, key=key), task)
     return policy
 
@@ -182,7 +219,9 @@ def _load(path: Path, make: Callable[[PRNGKeyArray], Any], task: Task) -> Any:
 
 
 def check_upfront(run: Path, method: str, task: Task) -> dict[str, Any]:
-    """The settings under which a run takes over what another learned upfront, refused unless it was made for this task."""
+    """The settings under which a run takes over what another learned upfront, refused unless it was
+    made for this task.
+    """
     source = RunFolder.open(run)
     config = source.config()
     for name in upfront_files(method, config):
@@ -207,7 +246,10 @@ def copy_upfront(run: Path, folder: RunFolder) -> None:
 
 def upfront_files(method: str, config: RunConfig) -> list[str]:
     """The files of what a method learns upfront."""
-    return [f"{UPFRONT[method].stem}-{index}.safetensors" for index in range(UPFRONT[method].count(config))]
+    return [
+        f"{UPFRONT[method].stem}-{index}.safetensors"
+        for index in range(UPFRONT[method].count(config))
+    ]
 
 
 def require_made_for(path: Path, task: Task) -> None:

@@ -1,9 +1,9 @@
 """Checkpoints of a training stage: the last three that are intact, and log-spaced milestones.
 
-A checkpoint is a folder `step-000000123` with the arrays (`leaves.safetensors`) and a `manifest.json`, which holds the step, what
-the caller added, the size and sha256 of the arrays, and a sha256 of itself. It is written aside and renamed when it is complete
-and on the disk, so that one with its final name was whole at that moment; reading one checks that it still is.
-"""
+A checkpoint is a folder `step-000000123` with the arrays (`leaves.safetensors`) and a
+`manifest.json`, which holds the step, what the caller added, the size and sha256 of the arrays, and
+a sha256 of itself. It is written aside and renamed when it is complete and on the disk, so that one
+with its final name was whole at that moment; reading one checks that it still is."""
 
 import logging
 import os
@@ -17,8 +17,15 @@ from jaxtyping import PyTree
 
 from scorebed.errors import CheckpointError, require
 from scorebed.runs import strict_json
-from scorebed.runs.durable import explained, make_folder, remove_leftovers, sync_folder, temporary_beside, write_new
-from scorebed.runs.leaves import decode_leaves, digest, encode_leaves, refuse_newer
+from scorebed.runs.durable import (
+    explained,
+    make_folder,
+    remove_leftovers,
+    sync_folder,
+    temporary_beside,
+    write_new,
+)
+from scorebed.runs.serialisation import decode_leaves, digest, encode_leaves, refuse_newer
 from scorebed.runs.strict_json import Json
 
 FORMAT = 1
@@ -39,9 +46,8 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one stage, in one folder, which comes to be with the first of them.
 
-    `save` is for the owner of the run; reading needs no ownership. `on_warning` is given a sentence for each checkpoint that is
-    skipped.
-    """
+    `save` is for the owner of the run; reading needs no ownership. `on_warning` is given a sentence
+    for each checkpoint that is skipped."""
 
     def __init__(self, folder: Path, *, on_warning: Callable[[str], object] = _log):
         self.folder, self._warn = folder, on_warning
@@ -57,10 +63,16 @@ class Checkpoints:
     def save(self, step: int, tree: PyTree, extra: Mapping[str, Json] | None = None) -> Path:
         """Save the arrays of `tree` and the JSON object `extra`; returns when both are on the disk.
 
-        A step that has an intact checkpoint with the same arrays keeps it, `extra` included; other arrays for it are refused,
-        because the state of a step follows from the run. If this fails, for want of space or else, the earlier ones stay.
-        """
-        require(step >= 0, "the step of a checkpoint", got=step, expected="a whole number from 0", fix="count from 0.")
+        A step that has an intact checkpoint with the same arrays keeps it, `extra` included; other
+        arrays for it are refused, because the state of a step follows from the run. If this fails,
+        for want of space or else, the earlier ones stay."""
+        require(
+            step >= 0,
+            "the step of a checkpoint",
+            got=step,
+            expected="a whole number from 0",
+            fix="count from 0.",
+        )
         final, data = self._path(step), encode_leaves(tree)
         if self._holds(step, digest(data)):
             return final
@@ -89,9 +101,8 @@ class Checkpoints:
     def latest(self, like: PyTree) -> Checkpoint | None:
         """The newest intact checkpoint, its arrays in the form of `like`; None if there is none.
 
-        Damaged ones are skipped with a warning. One that is intact but does not fit `like`, or is of a newer format, is an
-        error: so would be those before it.
-        """
+        Damaged ones are skipped with a warning. One that is intact but does not fit `like`, or is
+        of a newer format, is an error: so would be those before it."""
         steps = self.steps()
         for step in reversed(steps):
             try:
@@ -99,11 +110,16 @@ class Checkpoints:
             except CheckpointError as error:
                 self._warn(f"Skipped a damaged checkpoint: {error}")
         if steps:
-            self._warn(f"No intact checkpoint is left in {self.folder}: this stage starts again from its beginning.")
+            self._warn(
+                f"No intact checkpoint is left in {self.folder}: this stage starts again from "
+                f"its beginning."
+            )
         return None
 
     def load(self, step: int, like: PyTree) -> Checkpoint:
-        """The checkpoint of one step; raises `CheckpointError` if there is none or it is damaged."""
+        """The checkpoint of one step; raises `CheckpointError` if there is none or it is
+        damaged.
+        """
         manifest, data = self._verified(step)
         tree = decode_leaves(data, like, where=str(self._path(step) / LEAVES))
         return Checkpoint(step, tree, manifest["extra"])
@@ -144,14 +160,21 @@ class Checkpoints:
         return True
 
     def _holds(self, step: int, sha256: str) -> bool:
-        """Whether the arrays are saved for this step already. Others that are intact raise an error."""
+        """Whether the arrays are saved for this step already. Others that are intact raise an
+        error.
+        """
         try:
             manifest, _ = self._verified(step)
         except CheckpointError:
             return False
         same = manifest["files"][LEAVES]["sha256"] == sha256
-        require(same, f"the arrays for {self._path(step)}", got="others than it holds", expected="the same arrays",
-                fix="resume from the latest checkpoint, or train in a new run folder.")  # fmt: skip
+        require(
+            same,
+            f"the arrays for {self._path(step)}",
+            got="others than it holds",
+            expected="the same arrays",
+            fix="resume from the latest checkpoint, or train in a new run folder.",
+        )
         return same
 
     def _prune(self) -> None:
@@ -165,10 +188,14 @@ class Checkpoints:
                 try:
                     self._discard(step)
                 except OSError as error:  # an old checkpoint too many is no reason to stop training
-                    self._warn(f"Could not remove the old checkpoint {self._path(step)}: {error.strerror}.")
+                    self._warn(
+                        f"Could not remove the old checkpoint {self._path(step)}: {error.strerror}."
+                    )
 
     def _discard(self, step: int) -> None:
-        """Remove a checkpoint; renamed first, so that a crash half-way does not leave half of one under its name."""
+        """Remove a checkpoint; renamed first, so that a crash half-way does not leave half of one
+        under its name.
+        """
         path = self._path(step)
         aside = temporary_beside(path)
         os.rename(path, aside)
@@ -177,7 +204,9 @@ class Checkpoints:
 
 
 def milestones(steps: Sequence[int]) -> set[int]:
-    """The steps that stay for good: for each of 1, 2, 5, 10, 20, 50, …, the first one at or after it."""
+    """The steps that stay for good: for each of 1, 2, 5, 10, 20, 50, …, the first one at or after
+    it.
+    """
     marks, decade = [], 1
     while steps and decade <= max(steps):
         marks += [decade, 2 * decade, 5 * decade]
@@ -186,7 +215,9 @@ def milestones(steps: Sequence[int]) -> set[int]:
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:
-    """A manifest with its own sha256, without which a flipped bit in its numbers would go unseen."""
+    """A manifest with its own sha256, without which a flipped bit in its numbers would go
+    unseen.
+    """
     body = strict_json.plain(manifest)
     seal = digest(strict_json.dumps(body).encode())
     return strict_json.dumps({"manifest": body, "sha256": seal}, indent=2).encode()
@@ -196,7 +227,9 @@ def _unseal(data: bytes) -> dict[str, Any]:
     sealed = strict_json.loads(data)
     _expect(isinstance(sealed, dict) and isinstance(sealed.get("manifest"), dict), "no manifest")
     body: dict[str, Any] = sealed["manifest"]
-    _expect(sealed["sha256"] == digest(strict_json.dumps(body).encode()), "a manifest that has changed")
+    _expect(
+        sealed["sha256"] == digest(strict_json.dumps(body).encode()), "a manifest that has changed"
+    )
     return body
 
 

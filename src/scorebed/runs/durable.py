@@ -21,7 +21,9 @@ TEMPORARY = ".tmp-"
 
 @contextlib.contextmanager
 def explained(what: str, path: Path, *, needed: int = 0) -> Iterator[None]:
-    """Turn a failure of the file system into one sentence; `needed` is the number of bytes that were to be written."""
+    """Turn a failure of the file system into one sentence; `needed` is the number of bytes that
+    were to be written.
+    """
     try:
         yield
     except OSError as error:

@@ -1,4 +1,6 @@
-"""What a run ran on: versions and the class of machine. No host name and no paths, so that a record can be published."""
+"""What a run ran on: versions and the class of machine. No host name and no paths, so that a record
+can be published.
+"""
 
 import importlib.metadata
 import os
@@ -20,7 +22,11 @@ def environment() -> dict[str, Any]:
         "scorebed": __version__,
         **{name: importlib.metadata.version(name) for name in PACKAGES},
         "platform": {"system": platform.system(), "machine": platform.machine()},
-        "device": {"platform": device.platform, "kind": device.device_kind, "count": jax.device_count()},
+        "device": {
+            "platform": device.platform,
+            "kind": device.device_kind,
+            "count": jax.device_count(),
+        },
         "cores": {"machine": os.cpu_count(), "usable": len(os.sched_getaffinity(0))},
         "float64": bool(jax.config.read("jax_enable_x64")),
     }

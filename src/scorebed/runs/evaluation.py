@@ -1,23 +1,25 @@
-"""The bounds that a run reports: contrastive ones, or a trained posterior's where the model has no density."""
+"""The bounds that a run reports: contrastive ones, or a trained posterior's where the model has no
+density.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.bounds import SATURATED, Bounds, bounds_nle, eig_bounds
+from scorebed.bounds.contrastive import SATURATED, Bounds, bounds_nle, eig_bounds
+from scorebed.bounds.posterior import posterior_bound, posterior_bound_nle
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.runs.artifacts import fresh_posterior
-from scorebed.runs.own import is_own
 from scorebed.runs.sections import DensityConfig
 from scorebed.runs.upfront import density_optimiser
+from scorebed.runs.user_task import is_user_task
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Task
-from scorebed.tasks.interest import has_nuisance, of_interest
-from scorebed.tasks.location import many_sources
-from scorebed.train.posterior_bound import posterior_bound, posterior_bound_nle
+from scorebed.tasks.library.location import many_sources
+from scorebed.tasks.nuisance import has_nuisance, of_interest
 
 CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
 
@@ -32,14 +34,24 @@ def policy_bounds(
     on_group: Callable[[int, int], None] = lambda *_: None,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds of the EIG of a policy; `density` are the sizes of the posterior, and its training, where one is needed."""
+    """Bounds of the EIG of a policy; `density` are the sizes of the posterior, and its training,
+    where one is needed.
+    """
     if task.has_density:
         return eig_bounds(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)
     fresh = fresh_posterior(density, task, paper_sampler(task), key=named(key, "posterior"))
     return posterior_bound(
-        task, policy, fresh, outer=outer, steps=density.steps, batch=density.batch, decay=density.ema,
-        optimiser=density_optimiser(density, density.steps), on_step=on_group, key=key,
-    )  # fmt: skip
+        task,
+        policy,
+        fresh,
+        outer=outer,
+        steps=density.steps,
+        batch=density.batch,
+        decay=density.ema,
+        optimiser=density_optimiser(density, density.steps),
+        on_step=on_group,
+        key=key,
+    )
 
 
 def policy_bounds_nle(task: Task, density: DensityConfig, outer: int, inner: int) -> int:
@@ -50,7 +62,9 @@ def policy_bounds_nle(task: Task, density: DensityConfig, outer: int, inner: int
 
 
 def about(task: Task) -> dict[str, Any]:
-    """What a record says of its bounds: their kind, and the parameters they are about if those are not all."""
+    """What a record says of its bounds: their kind, and the parameters they are about if those are
+    not all.
+    """
     names = [task.prior.quantities[i].name for i in of_interest(task)]
     return {"bound": CONTRASTIVE if task.has_density else POSTERIOR} | (
         {"interest": names} if has_nuisance(task) else {}
@@ -60,33 +74,52 @@ def about(task: Task) -> dict[str, Any]:
 def in_words(record: Mapping[str, Any]) -> str:
     """What the bounds of a record are."""
     names = record.get("interest")
-    which = f" They are about {', '.join(map(str, names))} alone: the other parameters are a nuisance." if names else ""
+    which = (
+        f" They are about {', '.join(map(str, names))} alone: the other parameters are a nuisance."
+        if names
+        else ""
+    )
     if record.get("bound") == POSTERIOR:
         return (
-            "Barber and Agakov's below, from N simulated experiments and a posterior trained for each kind of designs; "
+            "Barber and Agakov's below, from N simulated experiments and a posterior trained for "
+            "each kind of designs; "
             f"the model has no density, so that there is no upper bound.{which}"
         )
-    return f"sPCE below and sNMC above, from N simulated experiments and M contrastive parameters.{which}"
+    return (
+        f"sPCE below and sNMC above, from N simulated experiments and M contrastive "
+        f"parameters.{which}"
+    )
 
 
 def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -> str:
-    """One line about a lower bound that says little but log(M+1), and what to do; nothing if it says more."""
+    """One line about a lower bound that says little but log(M+1), and what to do; nothing if it
+    says more.
+    """
     share, ceiling = values.get("saturated"), values.get("ceiling")
-    if not isinstance(share, int | float) or not isinstance(ceiling, int | float) or not share > SATURATED:
+    if (
+        not isinstance(share, int | float)
+        or not isinstance(ceiling, int | float)
+        or not share > SATURATED
+    ):
         return ""
     return (
-        f"{share:.0%} of the trajectories of {whose} are pressed against the ceiling log(M+1) = {ceiling:.2f} nats: "
-        "the lower bound is loose; raise evaluation.inner" + (f", or: {command}" if command else ".")
+        f"{share:.0%} of the trajectories of {whose} are pressed against the ceiling log(M+1) = "
+        f"{ceiling:.2f} nats: "
+        "the lower bound is loose; raise evaluation.inner"
+        + (f", or: {command}" if command else ".")
     )
 
 
 def tighter(record: Mapping[str, Any], path: str) -> str:
-    """The command for bounds of a run that no such ceiling holds down; nothing where there are none."""
+    """The command for bounds of a run that no such ceiling holds down; nothing where there are
+    none.
+    """
     if "interest" in record or record.get("bound") == POSTERIOR:
         return ""
     name = str(record.get("task"))
-    if is_own(name):
+    if is_user_task(name):
         return f"scorebed evaluate {path} --task {name} --bound importance"
     return (
-        f"scorebed evaluate {path} --bound {'smc' if name in TASKS and many_sources(make_task(name)) else 'importance'}"
+        f"scorebed evaluate {path} --bound "
+        f"{'smc' if name in TASKS and many_sources(make_task(name)) else 'importance'}"
     )

@@ -1,4 +1,6 @@
-"""What one value of a configuration may be: whole numbers, rates, choices, and how a fault is described."""
+"""What one value of a configuration may be: whole numbers, rates, choices, and how a fault is
+described.
+"""
 
 import math
 import re
@@ -72,7 +74,12 @@ def digest() -> BeforeValidator:
 
 
 def _name(value: object) -> str:
-    if not isinstance(value, str) or not value.strip() or not value.isprintable() or len(value) > 1000:
+    if (
+        not isinstance(value, str)
+        or not value.strip()
+        or not value.isprintable()
+        or len(value) > 1000
+    ):
         raise _fault("a name of one line")
     return value
 
@@ -92,10 +99,14 @@ def _weight_or_auto(value: object) -> float | str:
 
 Name: TypeAlias = Annotated[str, BeforeValidator(_name)]
 Count: TypeAlias = Annotated[int, whole(1, LARGEST)]
-Seed: TypeAlias = Annotated[int, whole(0, 2**32 - 1)]  # beyond 32 bits two seeds may give the same key
+Seed: TypeAlias = Annotated[
+    int, whole(0, 2**32 - 1)
+]  # beyond 32 bits two seeds may give the same key
 Positive: TypeAlias = Annotated[float, _real(lambda x: x > 0, "a finite positive number")]
 NonNegative: TypeAlias = Annotated[float, _real(lambda x: x >= 0, "a finite number from 0 up")]
-Decay: TypeAlias = Annotated[float, _real(lambda x: 0 <= x < 1, "a number from 0 up to, but not, 1")]
+Decay: TypeAlias = Annotated[
+    float, _real(lambda x: 0 <= x < 1, "a number from 0 up to, but not, 1")
+]
 Rate: TypeAlias = Annotated[float, _real(lambda x: 0 < x <= 1, "a number above 0 and up to 1")]
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
 WeightOrAuto: TypeAlias = Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)]

@@ -1,7 +1,8 @@
-"""The folder of a run: `config.toml`, `env.json`, `metrics.jsonl`, `record.json`, `checkpoints/` and the trained networks.
+"""The folder of a run: `config.toml`, `env.json`, `metrics.jsonl`, `record.json`, `checkpoints/`
+and the trained networks.
 
-A folder is a run from the moment that it holds its configuration. One process at a time owns it and may write; anybody may read.
-"""
+A folder is a run from the moment that it holds its configuration. One process at a time owns it and
+may write; anybody may read."""
 
 import itertools
 import logging
@@ -15,7 +16,13 @@ from typing import Any
 from scorebed.errors import RunFolderError, require
 from scorebed.runs import strict_json
 from scorebed.runs.config import RunConfig, from_values, read_toml, to_toml
-from scorebed.runs.durable import explained, make_folder, remove_leftovers, replace_file, sync_folder
+from scorebed.runs.durable import (
+    explained,
+    make_folder,
+    remove_leftovers,
+    replace_file,
+    sync_folder,
+)
 from scorebed.runs.env import environment
 from scorebed.runs.lock import Lock
 from scorebed.runs.strict_json import Json
@@ -27,7 +34,9 @@ _log: OnWarning = logging.getLogger("scorebed.runs").warning
 
 
 class RunFolder:
-    """A run on disk. Made by `create`, `create_next` or `open`; ownership is dropped at the end of a `with` block."""
+    """A run on disk. Made by `create`, `create_next` or `open`; ownership is dropped at the end of
+    a `with` block.
+    """
 
     def __init__(self, path: Path, *, on_warning: OnWarning = _log):
         self.path, self._warn = path, on_warning
@@ -44,8 +53,12 @@ class RunFolder:
         return cls(path, on_warning=on_warning)._begin(config)
 
     @classmethod
-    def create_next(cls, parent: Path, config: RunConfig, *, on_warning: OnWarning = _log) -> "RunFolder":
-        """A new run named TASK-METHOD-N in `parent`, with the first N that is free. Processes that race get different ones."""
+    def create_next(
+        cls, parent: Path, config: RunConfig, *, on_warning: OnWarning = _log
+    ) -> "RunFolder":
+        """A new run named TASK-METHOD-N in `parent`, with the first N that is free. Processes that
+        race get different ones.
+        """
         with explained("making the run folder", parent):
             make_folder(parent)
             for number in itertools.count(1):
@@ -60,7 +73,13 @@ class RunFolder:
     @classmethod
     def open(cls, path: Path, *, on_warning: OnWarning = _log) -> "RunFolder":
         """A run that exists, for reading. `own` makes it one to write to."""
-        missing = "no such folder" if not path.exists() else "a file" if not path.is_dir() else f"no {CONFIG} in it"
+        missing = (
+            "no such folder"
+            if not path.exists()
+            else "a file"
+            if not path.is_dir()
+            else f"no {CONFIG} in it"
+        )
         if not (path / CONFIG).is_file():
             raise RunFolderError(
                 f"the run folder {path}",
@@ -71,7 +90,9 @@ class RunFolder:
         return cls(path, on_warning=on_warning)
 
     def own(self) -> "RunFolder":
-        """Become the one process that writes here, or raise `FolderInUseError` at once. Clears up after a killed owner."""
+        """Become the one process that writes here, or raise `FolderInUseError` at once. Clears up
+        after a killed owner.
+        """
         if not self._lock.held:
             self._lock.acquire()
             with explained("clearing up", self.path):
@@ -95,7 +116,9 @@ class RunFolder:
 
     def checkpoint_folder(self, stage: str) -> Path:
         """Where the checkpoints of a stage are: what `Checkpoints` is to be given."""
-        return self.path / "checkpoints" / _plain(stage, "the name of a stage", r"[a-z0-9][a-z0-9-]*")
+        return (
+            self.path / "checkpoints" / _plain(stage, "the name of a stage", r"[a-z0-9][a-z0-9-]*")
+        )
 
     def write_json_atomic(self, name: str, value: Any) -> None:
         """Write a JSON file, whole or not at all. Numbers that are not finite become null."""
@@ -111,7 +134,10 @@ class RunFolder:
             return strict_json.loads(data)
         except ValueError as error:
             raise RunFolderError(
-                str(path), got=f"'{error}'", expected="strict JSON", fix="delete it and run the command that makes it."
+                str(path),
+                got=f"'{error}'",
+                expected="strict JSON",
+                fix="delete it and run the command that makes it.",
             ) from error
 
     def write_env(self) -> None:
@@ -119,15 +145,20 @@ class RunFolder:
         self.write_json_atomic(ENV, environment())
 
     def append_metrics(self, record: Mapping[str, Any]) -> None:
-        """Add a line with at least a `stage` and a `step`; it is on the disk when this returns, some milliseconds later.
+        """Add a line with at least a `stage` and a `step`; it is on the disk when this returns,
+        some milliseconds later.
 
-        For once per block of steps. Append before the checkpoint of the same step is saved, so that a resumed curve has no gap.
-        """
+        For once per block of steps. Append before the checkpoint of the same step is saved, so that
+        a resumed curve has no gap."""
         self._need_ownership()
         stage, step = record.get("stage"), record.get("step")
-        require(isinstance(stage, str) and isinstance(step, int), "a record of metrics",
-                got=f"stage={stage!r}, step={step!r}", expected="a string and a whole number",
-                fix="name the stage and the step of every record.")  # fmt: skip
+        require(
+            isinstance(stage, str) and isinstance(step, int),
+            "a record of metrics",
+            got=f"stage={stage!r}, step={step!r}",
+            expected="a string and a whole number",
+            fix="name the stage and the step of every record.",
+        )
         line = (strict_json.dumps(record) + "\n").encode()
         path = self.path / METRICS
         with explained("writing", path, needed=len(line)), path.open("ab", buffering=0) as file:
@@ -142,15 +173,21 @@ class RunFolder:
                 raise
 
     def read_metrics(self, stage: str | None = None) -> list[dict[str, Json]]:
-        """The records of one stage or of all, in order. A last line that a crash has torn is left out."""
+        """The records of one stage or of all, in order. A last line that a crash has torn is left
+        out.
+        """
         records = (record for _, record in self._metric_lines())
         return [record for record in records if stage is None or record["stage"] == stage]
 
     def truncate_metrics(self, stage: str, step: int) -> None:
-        """Drop the records of a stage past `step`, at which it resumes (−1: it starts again), so that none comes twice."""
+        """Drop the records of a stage past `step`, at which it resumes (−1: it starts again), so
+        that none comes twice.
+        """
         self._need_ownership()
         lines = self._metric_lines()
-        kept = [line for line, record in lines if record["stage"] != stage or record["step"] <= step]
+        kept = [
+            line for line, record in lines if record["stage"] != stage or record["step"] <= step
+        ]
         if len(kept) < len(lines):
             replace_file(self.path / METRICS, b"".join(kept))
 
@@ -167,14 +204,23 @@ class RunFolder:
         return self
 
     def _need_ownership(self) -> None:
-        require(self._lock.held, f"writing to {self.path}", got="a folder opened for reading",
-                expected="one that this process owns", fix="call own() first.")  # fmt: skip
+        require(
+            self._lock.held,
+            f"writing to {self.path}",
+            got="a folder opened for reading",
+            expected="one that this process owns",
+            fix="call own() first.",
+        )
 
     def _json_path(self, name: str) -> Path:
-        return self.path / _plain(name, "the name of a JSON file", r"[A-Za-z0-9][A-Za-z0-9._-]*\.json")
+        return self.path / _plain(
+            name, "the name of a JSON file", r"[A-Za-z0-9][A-Za-z0-9._-]*\.json"
+        )
 
     def _metric_lines(self) -> list[tuple[bytes, dict[str, Json]]]:
-        """Lines and their records. A line that was ended but cannot be read is skipped with a warning."""
+        """Lines and their records. A line that was ended but cannot be read is skipped with a
+        warning.
+        """
         path = self.path / METRICS
         if not path.exists():
             return []
@@ -184,7 +230,11 @@ class RunFolder:
         for number, line in enumerate(data.split(b"\n")[:-1], start=1):
             try:
                 record = strict_json.loads(line)
-                good = isinstance(record, dict) and isinstance(record["stage"], str) and isinstance(record["step"], int)
+                good = (
+                    isinstance(record, dict)
+                    and isinstance(record["stage"], str)
+                    and isinstance(record["step"], int)
+                )
             except (ValueError, KeyError):
                 good = False
             if good:
@@ -228,6 +278,11 @@ def _slug(task: str) -> str:
 
 def _plain(name: str, what: str, pattern: str) -> str:
     """File names come from us and stay inside of the folder."""
-    require(re.fullmatch(pattern, name) is not None, what, got=repr(name), expected=f"one like {pattern}",
-            fix="use letters, digits and hyphens.")  # fmt: skip
+    require(
+        re.fullmatch(pattern, name) is not None,
+        what,
+        got=repr(name),
+        expected=f"one like {pattern}",
+        fix="use letters, digits and hyphens.",
+    )
     return name

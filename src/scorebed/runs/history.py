@@ -1,14 +1,15 @@
-"""Steps of an experiment that are over when its training begins: read from a CSV file, kept in the configuration of the run.
+"""Steps of an experiment that are over when its training begins: read from a CSV file, kept in the
+configuration of the run.
 
-The file has a column for every design and every outcome of the task, by name, with or without its unit, and a row for every step:
+The file has a column for every design and every outcome of the task, by name, with or without its
+unit, and a row for every step:
 
     time [h],concentration [mg/l]
     1.5,11.2
     4.0,9.7
 
-What those steps taught is computed once, when the run is made (`inference/after.py`), and stands in `config.toml` as numbers:
-whoever reads the run has the same prior.
-"""
+What those steps taught is computed once, when the run is made (`inference/history.py`), and stands
+in `config.toml` as numbers: whoever reads the run has the same prior."""
 
 import csv
 import io
@@ -21,8 +22,8 @@ from scorebed.runs.durable import explained
 from scorebed.runs.sections import HistoryConfig, Row
 from scorebed.tasks.base import Task
 from scorebed.tasks.continued import continued
-from scorebed.tasks.describe import quantity
-from scorebed.tasks.samples import LatentMixture, Mixture
+from scorebed.tasks.declare import quantity
+from scorebed.tasks.sample_prior import LatentMixture, Mixture
 
 
 class Past(NamedTuple):
@@ -40,10 +41,20 @@ def read_history(path: Path, task: Task) -> Past:
     wanted = [q.name for q in (*task.designs.quantities, *task.outcomes)]
     header = [quantity(cell).name if cell.strip() else "" for cell in (lines[0] if lines else [])]
     missing = [name for name in wanted if header.count(name) != 1]
-    require(not missing, f"the columns of {path}", got=", ".join(header) or "none", expected=", ".join(wanted),
-            fix=f"give it one column named {missing[0] if missing else ''}.")  # fmt: skip
-    require(len(lines) > 1, f"the history {path}", got="no steps", expected="a row for every step that is over",
-            fix="leave --history out for a whole experiment.")  # fmt: skip
+    require(
+        not missing,
+        f"the columns of {path}",
+        got=", ".join(header) or "none",
+        expected=", ".join(wanted),
+        fix=f"give it one column named {missing[0] if missing else ''}.",
+    )
+    require(
+        len(lines) > 1,
+        f"the history {path}",
+        got="no steps",
+        expected="a row for every step that is over",
+        fix="leave --history out for a whole experiment.",
+    )
     rows = []
     for number, line in enumerate(lines[1:], 1):
         cells = dict(zip(header, line, strict=False))
@@ -58,8 +69,12 @@ def _number(text: str, path: Path, row: int, name: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise InvalidValueError(f"{path}, step {row}, '{name}'", got=repr(text), expected="a finite number",
-                                fix="write it like 1.5; leave a step that was not carried out away.")  # fmt: skip
+        raise InvalidValueError(
+            f"{path}, step {row}, '{name}'",
+            got=repr(text),
+            expected="a finite number",
+            fix="write it like 1.5; leave a step that was not carried out away.",
+        )
     return value
 
 
@@ -82,10 +97,16 @@ def after_history(task: Task, history: HistoryConfig) -> Task:
     fits = (
         len(history.weights) == len(history.means) == len(history.factors) > 0
         and all(len(mean) == k for mean in history.means)
-        and all(len(factor) == k and all(len(row) == k for row in factor) for factor in history.factors)
+        and all(
+            len(factor) == k and all(len(row) == k for row in factor) for factor in history.factors
+        )
     )
-    require(fits, "the history of the run", got=f"a mixture of {len(history.weights)} components",
-            expected=f"weights, means and factors for {k} parameters",
-            fix="make the run again with --history.")  # fmt: skip
+    require(
+        fits,
+        "the history of the run",
+        got=f"a mixture of {len(history.weights)} components",
+        expected=f"weights, means and factors for {k} parameters",
+        fix="make the run again with --history.",
+    )
     mixture = Mixture(history.weights, history.means, history.factors)
     return continued(task, LatentMixture(task.prior, mixture), history.designs, history.outcomes)

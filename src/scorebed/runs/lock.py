@@ -1,7 +1,7 @@
 """One owner of a folder at a time, by `flock` on a file that holds the owner's process id.
 
-The kernel drops the lock when the owner ends, however it ends, so a lock is never stale; the file itself stays.
-"""
+The kernel drops the lock when the owner ends, however it ends, so a lock is never stale; the file
+itself stays."""
 
 import fcntl
 import os
@@ -12,7 +12,9 @@ from pathlib import Path
 from scorebed.errors import FolderInUseError
 from scorebed.runs.durable import explained
 
-PATIENCE = 0.3  # seconds for an owner to write its id after it got the lock, and for the child of a dead one to let go
+# seconds for an owner to write its id after it got the lock, and for the child of a dead one to
+# let go
+PATIENCE = 0.3
 
 
 class Lock:
@@ -28,7 +30,9 @@ class Lock:
         return self._descriptor is not None
 
     def acquire(self) -> None:
-        """Take the lock; raises `FolderInUseError` with the owner's process id if another has it."""
+        """Take the lock; raises `FolderInUseError` with the owner's process id if another has
+        it.
+        """
         if self.held:
             return
         with explained("locking", self.path):
@@ -50,8 +54,9 @@ class Lock:
             os.close(descriptor)
 
     def _wait_for(self, descriptor: int) -> None:
-        # An owner that lives is refused at once. One that was killed may leave a child that has yet to close its copy, and
-        # one that has just begun has yet to write its id: both pass within PATIENCE.
+        # An owner that lives is refused at once. One that was killed may leave a child that has yet
+        # to close its copy, and one that has just begun has yet to write its id: both pass within
+        # PATIENCE.
         deadline = time.monotonic() + PATIENCE
         while True:
             try:
@@ -67,7 +72,8 @@ class Lock:
             f"the run folder {self.path.parent}",
             got=f"one that process {owner or 'of unknown id'} is writing to",
             expected="one that nobody else writes to",
-            fix=f"wait for process {owner or 'it'} to end, or stop it; commands that only read work meanwhile.",
+            fix=f"wait for process {owner or 'it'} to end, or stop it; commands that only read "
+            f"work meanwhile.",
         )
 
     def _owner(self) -> int:
@@ -90,7 +96,9 @@ def _lives(process: int) -> bool:
 
 
 def _let_go_in_children(lock: Lock) -> None:
-    """A forked child inherits the lock and would keep it alive after its parent was killed: it closes its copy."""
+    """A forked child inherits the lock and would keep it alive after its parent was killed: it
+    closes its copy.
+    """
     reference = weakref.ref(lock)
 
     def let_go() -> None:

@@ -1,9 +1,10 @@
-"""How many steps fit into a given time: a few steps of every stage are timed, in a folder that is thrown away.
+"""How many steps fit into a given time: a few steps of every stage are timed, in a folder that is
+thrown away.
 
-The answer is a configuration like any other, with its steps in it, so that a run that was stopped goes on to the same end. A
-two-stage method spends `UPFRONT_SHARE` of its time on stage 1. Estimates of the bound while training count, and so does
-compilation; the timing itself, and the bounds that a run ends with, do not.
-"""
+The answer is a configuration like any other, with its steps in it, so that a run that was stopped
+goes on to the same end. A two-stage method spends `UPFRONT_SHARE` of its time on stage 1. Estimates
+of the bound while training count, and so does compilation; the timing itself, and the bounds that a
+run ends with, do not."""
 
 import dataclasses
 import itertools
@@ -17,11 +18,11 @@ from scorebed.errors import InvalidValueError
 from scorebed.runs.budget import groups, parts
 from scorebed.runs.config import RunConfig
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Progress
 from scorebed.runs.methods import UNTRAINED, UPFRONT
-from scorebed.runs.own import OwnTask
 from scorebed.runs.rungs import stretched
+from scorebed.runs.stage import Progress
 from scorebed.runs.training import Execution
+from scorebed.runs.user_task import UserTask
 
 UPFRONT_SHARE = 0.6
 TIMED, EVERY = 9, 3  # steps that are timed, and how often a bound is estimated among them
@@ -39,8 +40,9 @@ class Pace(NamedTuple):
         return int((seconds - self.before) / (self.step + self.monitor / every))
 
 
-def within_minutes(config: RunConfig, minutes: float, task: OwnTask | None = None) -> RunConfig:
-    """The same run with as many steps as fit into `minutes` of training, over all policies and repeats.
+def within_minutes(config: RunConfig, minutes: float, task: UserTask | None = None) -> RunConfig:
+    """The same run with as many steps as fit into `minutes` of training, over all policies and
+    repeats.
 
     `task` is that of a run of the user's own one.
     """
@@ -59,23 +61,40 @@ def within_minutes(config: RunConfig, minutes: float, task: OwnTask | None = Non
     steps = first.steps(upfront / learned.count(config), every=1)
     _require_time(minutes, steps)
     return dataclasses.replace(
-        found, **{learned.section: dataclasses.replace(getattr(config, learned.section), steps=steps)}
+        found,
+        **{learned.section: dataclasses.replace(getattr(config, learned.section), steps=steps)},
     )
 
 
-def _timed(config: RunConfig, task: OwnTask | None) -> tuple[Pace | None, Pace]:
+def _timed(config: RunConfig, task: UserTask | None) -> tuple[Pace | None, Pace]:
     """The pace of stage 1, where there is one to train, and of stage 2."""
     learned = UPFRONT.get(config.method)
-    training = dataclasses.replace(config.policy_training, steps=TIMED, monitor_every=EVERY, patience=0, halvings=0,
-                                   keep="last")  # fmt: skip
+    training = dataclasses.replace(
+        config.policy_training,
+        steps=TIMED,
+        monitor_every=EVERY,
+        patience=0,
+        halvings=0,
+        keep="last",
+    )
     evaluation = dataclasses.replace(config.evaluation, select_outer=2, select_inner=1)
-    short: dict[str, Any] = {"policy_training": training, "evaluation": evaluation, "budget": 0, "score_run": ""}
+    short: dict[str, Any] = {
+        "policy_training": training,
+        "evaluation": evaluation,
+        "budget": 0,
+        "score_run": "",
+    }
     if learned:
         section = getattr(config, learned.section)
-        short[learned.section] = dataclasses.replace(section, steps=TIMED, **_one_seed(learned.section))
-    with TemporaryDirectory() as parent, RunFolder.create(
-        Path(parent) / "timed", dataclasses.replace(config, repeats=1, **short)
-    ) as folder:  # fmt: skip
+        short[learned.section] = dataclasses.replace(
+            section, steps=TIMED, **_one_seed(learned.section)
+        )
+    with (
+        TemporaryDirectory() as parent,
+        RunFolder.create(
+            Path(parent) / "timed", dataclasses.replace(config, repeats=1, **short)
+        ) as folder,
+    ):
         trial = Execution(folder, progress=Progress(), task=task)
         trial.choose(0, [trial.upfront(0)] if learned else [None] * parts(folder.config()))
         seconds: dict[str, list[float]] = {}
@@ -91,7 +110,9 @@ def _one_seed(section: str) -> dict[str, int]:
 
 
 def _pace(seconds: Sequence[float], *, every: int) -> Pace:
-    """From the time after each step; at multiples of `every` it includes an estimate of the bound, at first its compilation."""
+    """From the time after each step; at multiples of `every` it includes an estimate of the bound,
+    at first its compilation.
+    """
     took = [b - a for a, b in itertools.pairwise(seconds)]  # took[i] is step i + 2
     monitored = [s for i, s in enumerate(took) if every and (i + 2) % every == 0]
     step = statistics.median(s for i, s in enumerate(took) if not every or (i + 2) % every)

@@ -1,8 +1,10 @@
-"""Restarts that are stopped early: P policies start, and the worse half of those still training is stopped again and again.
+"""Restarts that are stopped early: P policies start, and the worse half of those still training is
+stopped again and again.
 
-The steps of a stage are cut into rungs. The first is climbed by all P restarts, the next by the better half of them (rounded up),
-and so on. A rung's share of the steps goes as 1/√n with its number n of restarts: between rungs of equal length, of which the
-first costs by far the most, and rungs of equal cost, of which the first is too short to tell anything. Rungs end where blocks of
+The steps of a stage are cut into rungs. The first is climbed by all P restarts, the next by the
+better half of them (rounded up), and so on. A rung's share of the steps goes as 1/√n with its
+number n of restarts: between rungs of equal length, of which the first costs by far the most, and
+rungs of equal cost, of which the first is too short to tell anything. Rungs end where blocks of
 steps do, because only there can a training be looked at.
 
 Nothing here knows of arrays; sizes are exact, so that a ledger can rest on them.
@@ -15,8 +17,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from scorebed.runs.keeper import block_size
 from scorebed.runs.sections import PolicyConfig
+from scorebed.runs.stage import block_size
 
 
 class Rung(NamedTuple):
@@ -28,14 +30,18 @@ class Rung(NamedTuple):
 
 
 def rungs(config: PolicyConfig, count: int) -> tuple[Rung, ...]:
-    """The rungs of a stage of `count` restarts; one if none is stopped. There are no more halvings than there are to stop."""
+    """The rungs of a stage of `count` restarts; one if none is stopped. There are no more halvings
+    than there are to stop.
+    """
     counts = [count]
     while len(counts) <= config.halvings and counts[-1] > 1:
         counts.append(-(-counts[-1] // 2))
     block = block_size(config.steps, config.monitor_every)
     parts = list(itertools.accumulate(1 / math.sqrt(n) for n in counts))
     # The first rung has a block at least: before it there is nothing to choose by.
-    ends = [max(block, block * round(config.steps * part / parts[-1] / block)) for part in parts[:-1]]
+    ends = [
+        max(block, block * round(config.steps * part / parts[-1] / block)) for part in parts[:-1]
+    ]
     marks = [0, *(min(end, config.steps) for end in ends), config.steps]
     return tuple(Rung(a, b, n) for (a, b), n in zip(itertools.pairwise(marks), counts, strict=True))
 
@@ -48,18 +54,30 @@ def room(ladder: Sequence[Rung], step: int) -> int:
 def taken(ladder: Sequence[Rung], steps: int) -> int:
     """Steps that all restarts together have taken when the stage is at number `steps`."""
     ends = [*(min(rung.end, steps) for rung in ladder[:-1]), steps]
-    return sum(rung.restarts * max(0, end - rung.start) for rung, end in zip(ladder, ends, strict=True))
+    return sum(
+        rung.restarts * max(0, end - rung.start) for rung, end in zip(ladder, ends, strict=True)
+    )
 
 
 def stretched(config: PolicyConfig, count: int, steps: int) -> int:
-    """The steps of a stage with halvings that takes as many steps of restarts as one of `steps` without, or a few less."""
+    """The steps of a stage with halvings that takes as many steps of restarts as one of `steps`
+    without, or a few less.
+    """
 
     def cost(steps: int) -> int:
         return taken(rungs(dataclasses.replace(config, steps=steps), count), steps)
 
-    return most(cost, count * steps, at_least=steps, below=count * steps + 1) if config.halvings else steps
+    return (
+        most(cost, count * steps, at_least=steps, below=count * steps + 1)
+        if config.halvings
+        else steps
+    )
 
 
 def most(cost: Callable[[int], int], allowed: int, *, at_least: int, below: int) -> int:
-    """The largest whole number whose cost is allowed, or one close to it where rounded rungs make costs fall back."""
-    return max(at_least, bisect.bisect_right(range(at_least, below), allowed, key=cost) + at_least - 1)
+    """The largest whole number whose cost is allowed, or one close to it where rounded rungs make
+    costs fall back.
+    """
+    return max(
+        at_least, bisect.bisect_right(range(at_least, below), allowed, key=cost) + at_least - 1
+    )

@@ -1,4 +1,6 @@
-"""The sections of a configuration: frozen dataclasses whose fields say what they mean. Nothing here knows of arrays."""
+"""The sections of a configuration: frozen dataclasses whose fields say what they mean. Nothing here
+knows of arrays.
+"""
 
 import math
 from typing import Annotated, Any, Literal
@@ -18,7 +20,7 @@ from scorebed.runs.fields import (
     WeightOrAuto,
     choice,
     whole,
-)  # fmt: skip
+)
 
 SECTION = ConfigDict(extra="forbid", use_attribute_docstrings=True)
 
@@ -31,11 +33,15 @@ class ScoreConfig:
         Literal["particles", "laplace", "transformer", "transformer-direct"],
         choice("particles", "laplace", "transformer", "transformer-direct"),
     ]
-    """Likelihood particles; posterior modes, which need no training; the paper's transformer, conservative or direct."""
+    """Likelihood particles; posterior modes, which need no training; the paper's transformer,
+    conservative or direct.
+    """
     width: Count
     """Width of the network's hidden layers (the transformer's model dimension)."""
     particles: Count = 8
-    """Number of amortised particles, or of starts from which modes are sought; for kinds 'particles' and 'laplace'."""
+    """Number of amortised particles, or of starts from which modes are sought; for kinds
+    'particles' and 'laplace'.
+    """
     cloud: Count = 8
     """Number of points around each particle or mode, even; for kinds 'particles' and 'laplace'."""
     iterations: Count = 16
@@ -59,13 +65,17 @@ class ScoreConfig:
     lambda_y: WeightOrAuto = "auto"
     """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
     weights: Annotated[Literal["none", "own", "learned"], choice("none", "own", "learned")] = "none"
-    """Weights of the residuals by (y, ξ): none, one over the score's own squared size, or learned from the residuals."""
+    """Weights of the residuals by (y, ξ): none, one over the score's own squared size, or learned
+    from the residuals.
+    """
     bias_penalty: NonNegative = 0.0
     """Weight of the penalty on the score's mean given the designs; 0 for none."""
     ema: Decay = 0.0
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
     joint_rate: Positive = 3e-4
-    """Peak learning rate of a score that goes on learning beside its policy; for the method 'jointscore'."""
+    """Peak learning rate of a score that goes on learning beside its policy; for the method
+    'jointscore'.
+    """
     seeds: Count = 1
     """Number of score networks, trained from different seeds; policies are split among them."""
 
@@ -77,7 +87,9 @@ class DensityConfig:
     width: Count
     """Width of its network: of the conditioners of a flow, or the transformer's model dimension."""
     layers: Count
-    """Number of layers of the flow ('varmarg'), or of transformer blocks ('varpost', 'jointvarpost')."""
+    """Number of layers of the flow ('varmarg'), or of transformer blocks ('varpost',
+    'jointvarpost').
+    """
     depth: Count = 2
     """Hidden layers of each conditioner of the flow."""
     bins: Annotated[int, whole(2, 1000)] = 8
@@ -114,7 +126,9 @@ class PolicyConfig:
     """Number of simulated experiments per training step."""
     learning_rate: Positive
     """First learning rate of Adam."""
-    schedule: Annotated[Literal["cosine", "exponential", "constant"], choice("cosine", "exponential", "constant")]
+    schedule: Annotated[
+        Literal["cosine", "exponential", "constant"], choice("cosine", "exponential", "constant")
+    ]
     """How the learning rate changes over the steps."""
     decay_rate: Rate = 0.98
     """Factor on the learning rate after every `decay_every` steps; for the exponential schedule."""
@@ -137,7 +151,9 @@ class PolicyConfig:
     tau: Positive = 1.1
     """Rate at which levels become rare, 2^(−τ l); for the method 'mlmc'."""
     limit: NonNegative = 0.0
-    """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the unbiased mean."""
+    """Largest gradient of one trajectory, in medians over its batch; 0 for no limit, and the
+    unbiased mean.
+    """
     noise_rate: Positive = 1.0
     """Factor on the learning rate of a policy's own noise; for the recurrent policy."""
     ema: Decay = 0.0
@@ -146,19 +162,27 @@ class PolicyConfig:
     """The policy that is kept: the best by the estimates while training, or the last one."""
     monitor_every: Count
     """Steps between two estimates of the bound while training."""
-    monitor: Annotated[Literal["contrastive", "importance"], choice("contrastive", "importance")] = "contrastive"
-    """Kind of those estimates, and of those that choose among restarts: draws of the prior, or Gaussians at posterior modes."""
+    monitor: Annotated[
+        Literal["contrastive", "importance"], choice("contrastive", "importance")
+    ] = "contrastive"
+    """Kind of those estimates, and of those that choose among restarts: draws of the prior, or
+    Gaussians at posterior modes.
+    """
     monitor_inner: Count
     """Draws of those estimates for every trajectory."""
     halvings: Annotated[int, whole(0, 30)] = 0
-    """Times that the worse half of the restarts, by those estimates, is stopped on the way; 0 for never."""
+    """Times that the worse half of the restarts, by those estimates, is stopped on the way; 0 for
+    never.
+    """
     patience: Annotated[int, whole(0, LARGEST)] = 0
     """Steps without a better estimate after which training ends; 0 for all steps."""
 
 
 @dataclass(frozen=True, kw_only=True, config=SECTION)
 class IOSMCConfig:
-    """Nested particles of IO-SMC²; its iterations, batches of trajectories and rates are those of stage 2."""
+    """Nested particles of IO-SMC²; its iterations, batches of trajectories and rates are those of
+    stage 2.
+    """
 
     trajectories: Annotated[int, whole(2, LARGEST)]
     """Trajectories of a sweep, N, the reference among them."""
@@ -194,8 +218,14 @@ Row = tuple[float, ...]
 def _numbers(value: Any, depth: int) -> Any:
     """Nested lists of finite numbers as tuples."""
     if depth == 0:
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not math.isfinite(value)
+        ):
+            raise PydanticCustomError(
+                "value", "{expected}", {"expected": "lists of finite numbers"}
+            )
         return float(value)
     if not isinstance(value, list | tuple):
         raise PydanticCustomError("value", "{expected}", {"expected": "lists of finite numbers"})
@@ -204,12 +234,16 @@ def _numbers(value: Any, depth: int) -> Any:
 
 _Numbers = Annotated[Row, BeforeValidator(lambda value: _numbers(value, 1))]
 _Rows = Annotated[tuple[Row, ...], BeforeValidator(lambda value: _numbers(value, 2))]
-_Matrices = Annotated[tuple[tuple[Row, ...], ...], BeforeValidator(lambda value: _numbers(value, 3))]
+_Matrices = Annotated[
+    tuple[tuple[Row, ...], ...], BeforeValidator(lambda value: _numbers(value, 3))
+]
 
 
 @dataclass(frozen=True, kw_only=True, config=SECTION)
 class HistoryConfig:
-    """Steps that were over before the run, and what is known since: a Gaussian mixture in the latent coordinates of the prior."""
+    """Steps that were over before the run, and what is known since: a Gaussian mixture in the
+    latent coordinates of the prior.
+    """
 
     designs: _Rows = ()
     """The designs of the steps that are over, one row each; none for a whole experiment."""

@@ -1,4 +1,6 @@
-"""JSON as its standard has it: no NaN, no infinity, no key twice. Numbers that are not finite are written as null."""
+"""JSON as its standard has it: no NaN, no infinity, no key twice. Numbers that are not finite are
+written as null.
+"""
 
 import json
 import math
@@ -12,14 +14,20 @@ Json = Any
 
 
 def dumps(value: Any, *, indent: int | None = None) -> str:
-    """`value` as JSON text, keys in the order given. Scalars of NumPy and JAX are taken as the numbers they are."""
+    """`value` as JSON text, keys in the order given. Scalars of NumPy and JAX are taken as the
+    numbers they are.
+    """
     return json.dumps(plain(value), indent=indent, allow_nan=False)
 
 
 def loads(text: str | bytes) -> Json:
-    """The value of a JSON text; raises `ValueError` for anything that is none, non-finite numbers and repeated keys included."""
+    """The value of a JSON text; raises `ValueError` for anything that is none, non-finite numbers
+    and repeated keys included.
+    """
     try:
-        return json.loads(text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique)
+        return json.loads(
+            text, parse_constant=_no_constant, parse_float=_finite, object_pairs_hook=_unique
+        )
     except RecursionError:
         raise ValueError("nested too deeply") from None
 

@@ -4,8 +4,8 @@ from typing import NamedTuple
 
 from scorebed.runs.budget import within
 from scorebed.runs.config import RunConfig
-from scorebed.runs.own import OwnTask
 from scorebed.runs.pace import within_minutes
+from scorebed.runs.user_task import UserTask
 from scorebed.tasks.base import Task
 
 
@@ -15,11 +15,17 @@ class Terms(NamedTuple):
     budget: int | None = None
     minutes: float | None = None
 
-    def apply(self, config: RunConfig, task: Task, own: OwnTask | None = None) -> RunConfig:
-        """The same run with sizes that use what it is given; `own` is the same task, if it comes from a file."""
+    def apply(self, config: RunConfig, task: Task, own: UserTask | None = None) -> RunConfig:
+        """The same run with sizes that use what it is given; `own` is the same task, if it comes
+        from a file.
+        """
         if self.budget is not None:
             return within(config, task, self.budget)
         return config if self.minutes is None else within_minutes(config, self.minutes, own)
 
     def __str__(self) -> str:
-        return f"{self.minutes:g} minutes" if self.budget is None else f"{self.budget:,} likelihood evaluations"
+        return (
+            f"{self.minutes:g} minutes"
+            if self.budget is None
+            else f"{self.budget:,} likelihood evaluations"
+        )

@@ -1,11 +1,12 @@
 """A training run on disk: score → policies → choice → bounds, each stage a resting place.
 
-With the method `jointscore` the score goes on learning beside every policy, from where stage 1 left it.
+With the method `jointscore` the score goes on learning beside every policy, from where stage 1 left
+it.
 
-Every stage has its own key, checkpoints and final file, so that a run that was stopped anywhere goes on there: a stage whose file
-exists is loaded, one with checkpoints continues, one with neither starts. Keys follow names and step numbers, so the result does
-not depend on how often a run was stopped.
-"""
+Every stage has its own key, checkpoints and final file, so that a run that was stopped anywhere
+goes on there: a stage whose file exists is loaded, one with checkpoints continues, one with neither
+starts. Keys follow names and step numbers, so the result does not depend on how often a run was
+stopped."""
 
 import dataclasses
 import math
@@ -19,7 +20,7 @@ import equinox as eqx
 import jax.random as jr
 import numpy as np
 
-from scorebed.costs import expected_cost
+from scorebed.bounds.design_cost import expected_cost
 from scorebed.diagnostics import coverage
 from scorebed.estimators.mlmc import expected_nle, padded_nle
 from scorebed.keys import named
@@ -38,24 +39,25 @@ from scorebed.runs.budget import group_cost, groups, parts, restarts_cost, upfro
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import about, policy_bounds, policy_bounds_nle
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.keeper import Keeper, Progress, block_size
-from scorebed.runs.leaves import save_leaves
 from scorebed.runs.methods import UNTRAINED, UPFRONT
-from scorebed.runs.own import OwnTask, is_own, task_of
 from scorebed.runs.rungs import rungs
 from scorebed.runs.sections import PolicyConfig
+from scorebed.runs.serialisation import save_leaves
+from scorebed.runs.stage import Progress, StageCheckpointer, block_size
 from scorebed.runs.stage2 import Stage2, estimated_gain
 from scorebed.runs.upfront import load_upfront, stage_1
+from scorebed.runs.user_task import UserTask, is_user_task, task_of
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler, reference_sampler
 from scorebed.samplers.spaced import spaced_designs
 from scorebed.tasks.base import Task
-from scorebed.train.fit import start
-from scorebed.train.joint import Pair
-from scorebed.train.policy import member
-from scorebed.train.variational import PosteriorAndPolicy
+from scorebed.training.fit import start
+from scorebed.training.joint import Pair
+from scorebed.training.policy import member
+from scorebed.training.variational import PosteriorAndPolicy
 
-# The static reference: designs themselves are its parameters, of order one, so it takes larger steps than a network.
+# The static reference: designs themselves are its parameters, of order one, so it takes larger
+# steps than a network.
 REACH = "coverage.json"
 STATIC_STEPS, STATIC_BATCH, STATIC_RATE = 300, 256, 0.03
 COST_FIELDS = ("cost", "cost_se", "cost_nats")
@@ -63,9 +65,13 @@ BOUND_FIELDS = ("lower", "lower_se", "upper", "upper_se", "outer", "inner", "cei
 
 
 class Execution:
-    """One run being carried out: its folder, task and keys, what it has spent, and how long its stages took."""
+    """One run being carried out: its folder, task and keys, what it has spent, and how long its
+    stages took.
+    """
 
-    def __init__(self, folder: RunFolder, *, progress: Progress, task: OwnTask | Task | None = None):
+    def __init__(
+        self, folder: RunFolder, *, progress: Progress, task: UserTask | Task | None = None
+    ):
         """`task` is that of a run of the user's own one, and of no other run."""
         self.folder, self.progress = folder, progress
         self.config: RunConfig = folder.config()
@@ -79,10 +85,14 @@ class Execution:
         """Carry out whatever is left to do; write and give the record."""
         self.folder.write_env()
         two_stages = self.config.method in UPFRONT
-        learned = [self.upfront(index) if two_stages else None for index in range(parts(self.config))]
+        learned = [
+            self.upfront(index) if two_stages else None for index in range(parts(self.config))
+        ]
         chosen = [self.choose(repeat, learned) for repeat in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
-        record = self.record(bounds, self.references(learned[0]) if self.config.evaluation.references else {})
+        record = self.record(
+            bounds, self.references(learned[0]) if self.config.evaluation.references else {}
+        )
         record |= self._reach(chosen[0])
         self.folder.write_json_atomic("record.json", record)
         return record
@@ -100,7 +110,7 @@ class Execution:
         if work.steps == 0:
             return self._store(path, learned.stem, work.fresh)
         template = start(eqx.filter(work.fresh, eqx.is_inexact_array), work.optimiser)
-        with Keeper(self.folder, self.progress, stage, work.steps, template) as keeper:
+        with StageCheckpointer(self.folder, self.progress, stage, work.steps, template) as keeper:
             trained = work.train(
                 block=block_size(work.steps),
                 state=keeper.kept.state,
@@ -111,11 +121,15 @@ class Execution:
 
     def _store(self, path: Path, stem: str, learned: Any) -> Any:
         kind = self.config.score.kind if stem == "score" else "density"
-        save_leaves(path, eqx.filter(learned, eqx.is_array), {"task": fingerprint(self.task), "kind": kind})
+        save_leaves(
+            path, eqx.filter(learned, eqx.is_array), {"task": fingerprint(self.task), "kind": kind}
+        )
         return learned
 
     def choose(self, repeat: int, learned: Sequence[Any]) -> Policy:
-        """Stage 2: P policies shared out among the scores, and the best of them by a bound of its own draws."""
+        """Stage 2: P policies shared out among the scores, and the best of them by a bound of its
+        own draws.
+        """
         config = self.config
         if config.method in UNTRAINED:
             return untrained_policy(config, self.task)
@@ -124,7 +138,9 @@ class Execution:
         share = config.budget // len(groups(config)) if config.budget else None
         for stage, count in stages:
             most = group_cost(config, self.task, stage, count, config.policy_training.steps)
-            self.ledger.charge(stage, most if share is None or config.method != "iosmc" else min(most, share))
+            self.ledger.charge(
+                stage, most if share is None or config.method != "iosmc" else min(most, share)
+            )
         if path.exists():
             chosen = load_policy(path, config.policy, self.task)
         else:
@@ -132,8 +148,13 @@ class Execution:
             first = 0
             for upfront, (stage, count) in zip(learned, stages, strict=True):
                 if count:
-                    group = self.stage_2.train(stage, config.policy, upfront, count, config.policy_training)
-                    candidates |= {first + n: member(group, i) for i, n in enumerate(self._survivors(stage, count))}
+                    group = self.stage_2.train(
+                        stage, config.policy, upfront, count, config.policy_training
+                    )
+                    candidates |= {
+                        first + n: member(group, i)
+                        for i, n in enumerate(self._survivors(stage, count))
+                    }
                 first += count
             chosen = self.keep(repeat, self._best(repeat, candidates))
         for stage, count in stages:
@@ -141,7 +162,9 @@ class Execution:
         return chosen
 
     def _spent(self, stage: str, count: int) -> int:
-        """NLE of a stage that is over: training may have ended before its last step, and IO-SMC² has counted its own."""
+        """NLE of a stage that is over: training may have ended before its last step, and IO-SMC²
+        has counted its own.
+        """
         if self.config.method == "iosmc":
             return int(self.folder.read_json(f"{stage}.json")["nle"])  # type: ignore[call-overload,index,arg-type]
         return restarts_cost(self.config, self.task, stage, self._steps(stage, count))
@@ -179,12 +202,22 @@ class Execution:
         special = marks | {"specialised": "to the policy it was trained with"}
         if isinstance(best, Pair):
             path = self.folder.path / JOINT_SCORE.format(repeat)
-            save_leaves(path, eqx.filter(best.score, eqx.is_array), special | {"kind": self.config.score.kind})
+            save_leaves(
+                path,
+                eqx.filter(best.score, eqx.is_array),
+                special | {"kind": self.config.score.kind},
+            )
         elif isinstance(best, PosteriorAndPolicy):
             path = self.folder.path / JOINT_POSTERIOR.format(repeat)
-            save_leaves(path, eqx.filter(best.posterior, eqx.is_array), special | {"kind": "density"})
+            save_leaves(
+                path, eqx.filter(best.posterior, eqx.is_array), special | {"kind": "density"}
+            )
         chosen: Policy = best if isinstance(best, Policy) else best.policy
-        save_leaves(self.folder.path / f"policy-{repeat}.safetensors", eqx.filter(chosen, eqx.is_array), marks)
+        save_leaves(
+            self.folder.path / f"policy-{repeat}.safetensors",
+            eqx.filter(chosen, eqx.is_array),
+            marks,
+        )
         return chosen
 
     def _best(self, repeat: int, candidates: Mapping[int, Any]) -> Any:
@@ -205,7 +238,9 @@ class Execution:
         return candidates[best]
 
     def bounds(self, stage: str, policy: Policy) -> dict[str, Any]:
-        """Bounds of the reported size, on draws of their own; from their file if they were computed before."""
+        """Bounds of the reported size, on draws of their own; from their file if they were computed
+        before.
+        """
         sizes = self.config.evaluation
         cost = policy_bounds_nle(self.task, self.config.density, sizes.outer, sizes.inner)
         self.evaluation.charge(stage, cost)
@@ -224,19 +259,25 @@ class Execution:
             key=named(self.key, stage),
         )
         self._spend(stage, time.monotonic() - begun)
-        values = {name: getattr(found, name) for name in BOUND_FIELDS} | self._cost(stage, policy, sizes.outer)
+        values = {name: getattr(found, name) for name in BOUND_FIELDS} | self._cost(
+            stage, policy, sizes.outer
+        )
         self.folder.write_json_atomic(f"{stage}.json", values)
         self.progress.end(str(found))
         return values
 
     def references(self, learned: Any) -> dict[str, Any]:
-        """The same bounds for designs that do not look at the data: random, and static ones trained by the same method."""
+        """The same bounds for designs that do not look at the data: random, and static ones trained
+        by the same method.
+        """
         path, method = self.folder.path / "static.safetensors", self.config.method
         if method == "random":
             return {}
         sampler, words = reference_sampler(self.task)
-        random = {"random": self.bounds("bounds-random", RandomDesigns(sampler)) | {"designs": words}}
-        if is_own(self.config.task):
+        random = {
+            "random": self.bounds("bounds-random", RandomDesigns(sampler)) | {"designs": words}
+        }
+        if is_user_task(self.config.task):
             spaced = Static.from_designs(spaced_designs(self.task), self.task.designs)
             words = "designs spread evenly over their range"
             random |= {"spaced": self.bounds("bounds-spaced", spaced) | {"designs": words}}
@@ -245,10 +286,18 @@ class Execution:
         if path.exists():
             best = load_policy(path, "static", self.task)
         else:
-            train = self.stage_2.with_posterior if method == "jointvarpost" else self.stage_2.policies
-            found = member(train("static", "static", learned, 1, _static(self.config.policy_training)), 0)
+            train = (
+                self.stage_2.with_posterior if method == "jointvarpost" else self.stage_2.policies
+            )
+            found = member(
+                train("static", "static", learned, 1, _static(self.config.policy_training)), 0
+            )
             best = found if isinstance(found, Policy) else found.policy
-            save_leaves(path, eqx.filter(best, eqx.is_array), {"task": fingerprint(self.task), "policy": "static"})
+            save_leaves(
+                path,
+                eqx.filter(best, eqx.is_array),
+                {"task": fingerprint(self.task), "policy": "static"},
+            )
         return random | {
             "static": self.bounds("bounds-static", best)
             | {"designs": f"static designs trained by {_of_static(method)}"}
@@ -258,7 +307,11 @@ class Execution:
         """What `train --json` answers."""
         lowers = [b["lower"] for b in bounds]
         first = bounds[int(np.argmax(lowers))] if len(bounds) == 1 else _mean(bounds)
-        spread = {"lower_se_repeats": float(np.std(lowers, ddof=1) / len(lowers) ** 0.5)} if len(bounds) > 1 else {}
+        spread = (
+            {"lower_se_repeats": float(np.std(lowers, ddof=1) / len(lowers) ** 0.5)}
+            if len(bounds) > 1
+            else {}
+        )
         seconds = self._all_seconds()
         return {
             "run": self.folder.path.name,
@@ -268,7 +321,10 @@ class Execution:
             "policy": self.config.policy,
             "policies": self.config.policies,
             "seed": self.config.seed,
-            **{name: first[name] for name in (*BOUND_FIELDS, *(n for n in COST_FIELDS if n in first))},
+            **{
+                name: first[name]
+                for name in (*BOUND_FIELDS, *(n for n in COST_FIELDS if n in first))
+            },
             **spread,
             **about(self.task),
             "nle": self.ledger.spent,
@@ -281,17 +337,30 @@ class Execution:
         }
 
     def _reach(self, policy: Policy) -> dict[str, Any]:
-        """Which designs of the policy its score was not trained for; of the others nothing was trained, or on those designs."""
+        """Which designs of the policy its score was not trained for; of the others nothing was
+        trained, or on those designs.
+        """
         if self.config.method != "score" or self.config.score.kind == "laplace":
             return {}
         if not (self.folder.path / REACH).exists():
-            found = coverage(self.task, self.sampler, policy, outer=256, pool=512, key=named(self.key, "coverage"))
-            self.folder.write_json_atomic(REACH, {"outside_by_step": [float(x) for x in found.outside]})
+            found = coverage(
+                self.task,
+                self.sampler,
+                policy,
+                outer=256,
+                pool=512,
+                key=named(self.key, "coverage"),
+            )
+            self.folder.write_json_atomic(
+                REACH, {"outside_by_step": [float(x) for x in found.outside]}
+            )
         steps: Any = self.folder.read_json(REACH)["outside_by_step"]  # type: ignore[index,call-overload]
         return {"coverage": {"outside": sum(steps) / len(steps), "outside_by_step": steps}}
 
     def _mlmc(self) -> dict[str, Any]:
-        """Beside what MLMC has spent: what the same steps cost on average, and what the paper's padded code evaluates."""
+        """Beside what MLMC has spent: what the same steps cost on average, and what the paper's
+        padded code evaluates.
+        """
         if self.config.method != "mlmc":
             return {}
         training = self.config.policy_training
@@ -311,10 +380,20 @@ class Execution:
         return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
 
     def _gain(self, stage: str, policy: Policy) -> float:
-        """What to choose a policy by, on draws of its own, the same for all: their differences are far surer than they are."""
-        sizes, training, key = self.config.evaluation, self.config.policy_training, named(self.key, stage)
+        """What to choose a policy by, on draws of its own, the same for all: their differences are
+        far surer than they are.
+        """
+        sizes, training, key = (
+            self.config.evaluation,
+            self.config.policy_training,
+            named(self.key, stage),
+        )
         if training.monitor == "importance":
-            how: dict[str, Any] = {"outer": sizes.select_outer, "inner": training.monitor_inner, "key": key}
+            how: dict[str, Any] = {
+                "outer": sizes.select_outer,
+                "inner": training.monitor_inner,
+                "key": key,
+            }
             return estimated_gain(self.task, policy, kind="importance", **how)
         how = {"outer": sizes.select_outer, "inner": sizes.select_inner, "key": key}
         found = policy_bounds(self.task, policy, self.config.density, **how)
@@ -324,7 +403,9 @@ class Execution:
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
 
     def _all_seconds(self) -> dict[str, float]:
-        """Seconds of every stage: the last record of each says how long it has taken so far, over all interruptions."""
+        """Seconds of every stage: the last record of each says how long it has taken so far, over
+        all interruptions.
+        """
         return {str(r["stage"]): round(float(r["seconds"]), 2) for r in self.folder.read_metrics()}  # type: ignore[arg-type]
 
     def _last_steps(self) -> dict[str, int]:
@@ -333,7 +414,9 @@ class Execution:
 
 
 def _of_static(method: str) -> str:
-    return {"iosmc": "PCE", "jointscore": "the score that the policies started with"}.get(method, "the same method")
+    return {"iosmc": "PCE", "jointscore": "the score that the policies started with"}.get(
+        method, "the same method"
+    )
 
 
 def _static(config: PolicyConfig) -> PolicyConfig:

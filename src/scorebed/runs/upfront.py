@@ -1,4 +1,6 @@
-"""Stage 1 of the two-stage methods, as a configuration asks for it: a score, a flow for VarMarg, a posterior for VarPost."""
+"""Stage 1 of the two-stage methods, as a configuration asks for it: a score, a flow for VarMarg, a
+posterior for VarPost.
+"""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,16 +23,18 @@ from scorebed.runs.config import RunConfig
 from scorebed.runs.methods import UPFRONT
 from scorebed.runs.sections import DensityConfig, ScoreConfig
 from scorebed.samplers.base import DesignSampler
+from scorebed.scores.residual_scale import ResidualScale, ScoreWithScale
 from scorebed.scores.standardise import standardiser
-from scorebed.scores.weighed import Weighed, Weigher
 from scorebed.tasks.base import Task
-from scorebed.train.fit import Loss, fit_one
-from scorebed.train.score import Weights, automatic_weights, score_optimiser, train_score
-from scorebed.train.variational import marginal_loss, posterior_loss
+from scorebed.training.fit import Loss, fit_one
+from scorebed.training.score import Weights, automatic_weights, score_optimiser, train_score
+from scorebed.training.variational import marginal_loss, posterior_loss
 
 
 class Stage1(NamedTuple):
-    """What is trained, by which optimiser and for how long; `train(state=…, on_step=…, block=…, key=…)` does it."""
+    """What is trained, by which optimiser and for how long; `train(state=…, on_step=…, block=…,
+    key=…)` does it.
+    """
 
     fresh: Any
     optimiser: optax.GradientTransformation
@@ -65,13 +69,17 @@ def stage_1(config: RunConfig, task: Task, sampler: DesignSampler, *, key: PRNGK
         return posterior_loss(static, task, sampler, batch=density.batch)
 
     def train(**how: Any) -> Any:
-        return fit_one(loss_for, fresh, steps=density.steps, optimiser=optimiser, decay=density.ema, **how)
+        return fit_one(
+            loss_for, fresh, steps=density.steps, optimiser=optimiser, decay=density.ema, **how
+        )
 
     return Stage1(fresh, optimiser, density.steps, train)
 
 
 def density_optimiser(config: DensityConfig, steps: int) -> optax.GradientTransformation:
-    """The paper's for every density, and clipping: Adam, warm-up, cosine decay over so many steps."""
+    """The paper's for every density, and clipping: Adam, warm-up, cosine decay over so many
+    steps.
+    """
     return score_optimiser(
         steps=steps,
         learning_rate=config.learning_rate,
@@ -81,7 +89,9 @@ def density_optimiser(config: DensityConfig, steps: int) -> optax.GradientTransf
     )
 
 
-def residual_weights(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Weights:
+def residual_weights(
+    config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+) -> Weights:
     """The weights of the residuals of score matching: given, or found by a pilot."""
     own = 0.0 if config.weights == "none" else 1.0
     if config.lambda_y == "auto":
@@ -95,7 +105,7 @@ def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNG
         return Stage1(score, optax.identity(), 0, lambda **_: score)
     if config.weights == "learned" and task.has_density:  # without one there are no residuals
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        score = Weighed(score, Weigher(task, standardise, key=named(key, "weigher")))
+        score = ScoreWithScale(score, ResidualScale(task, standardise, key=named(key, "weigher")))
     optimiser = score_optimiser(
         steps=config.steps,
         learning_rate=config.learning_rate,
@@ -117,6 +127,6 @@ def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNG
             weights=residual_weights(config, task, sampler, key=named(key, "weights")),
             **how,
         )
-        return trained.score if isinstance(trained, Weighed) else trained
+        return trained.score if isinstance(trained, ScoreWithScale) else trained
 
     return Stage1(score, optimiser, config.steps, train)

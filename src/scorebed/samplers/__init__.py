@@ -38,7 +38,9 @@ SAMPLERS: dict[str, Callable[[int, Space], DesignSampler]] = {
 
 
 def make_sampler(name: str, horizon: int, space: Space) -> DesignSampler:
-    """A design sampler with the paper's settings. `uniform`, `switching` and `uniform-switching` need a box."""
+    """A design sampler with the paper's settings. `uniform`, `switching` and `uniform-switching`
+    need a box.
+    """
     if name not in SAMPLERS:
         raise UnknownNameError("design sampler", name, SAMPLERS)
     return SAMPLERS[name](horizon, space)

@@ -1,4 +1,6 @@
-"""What a design sampler is: the distribution q(ξ_{1:T}) of the designs on which the score is trained."""
+"""What a design sampler is: the distribution q(ξ_{1:T}) of the designs on which the score is
+trained.
+"""
 
 import abc
 
@@ -17,8 +19,13 @@ class DesignSampler(eqx.Module):
     space: eqx.AbstractVar[Space]
 
     def __check_init__(self) -> None:
-        require(self.horizon >= 1, "the horizon of a design sampler", got=self.horizon,
-                expected="a whole number from 1", fix="give the horizon of the task.")  # fmt: skip
+        require(
+            self.horizon >= 1,
+            "the horizon of a design sampler",
+            got=self.horizon,
+            expected="a whole number from 1",
+            fix="give the horizon of the task.",
+        )
 
     @abc.abstractmethod
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
@@ -30,8 +37,9 @@ class DesignSampler(eqx.Module):
 
     @abc.abstractmethod
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
-        """log density of u_{1:T}, ξ = constrain(u). Its gradient averages zero and keeps its precision at the edge of a box;
-        that of `log_prob` does neither."""
+        """log density of u_{1:T}, ξ = constrain(u). Its gradient averages zero and keeps its
+        precision at the edge of a box; that of `log_prob` does neither.
+        """
 
 
 class Unconstrained(DesignSampler):
@@ -51,8 +59,9 @@ class Unconstrained(DesignSampler):
 
 
 def inside(space: Space, xis: Float[Array, "T dx"]) -> Bool[Array, ""]:
-    """Whether all designs lie in the space. The limits of a box belong to it, with two units of rounding to spare, since a
-    draw close to the edge may be rounded onto or past it."""
+    """Whether all designs lie in the space. The limits of a box belong to it, with two units of
+    rounding to spare, since a draw close to the edge may be rounded onto or past it.
+    """
     if not isinstance(space, Box):
         return jnp.asarray(True)
     low, high = jnp.asarray(space.low, xis.dtype), jnp.asarray(space.high, xis.dtype)

@@ -4,8 +4,8 @@ Switching designs sit just inside of the boundary, with a sign process per coord
 
     λ ~ U(rate_low, rate_high),   P(s_{t+1} = −s_t) = 1 − e^{−λ},   ξ_t = centre + half-width · tanh(s_t u_B + ε_t)
 
-s_1 is a fair coin, ε ~ N(0, 1). The coordinates switch independently but share the rate λ of their trajectory.
-"""
+s_1 is a fair coin, ε ~ N(0, 1). The coordinates switch independently but share the rate λ of their
+trajectory."""
 
 import math
 
@@ -38,7 +38,9 @@ class UniformBox(DesignSampler):
 
     def log_prob(self, xis: Float[Array, "T dx"]) -> Scalar:
         box = box_of(self)
-        log_volume = self.horizon * sum(math.log(b - a) for a, b in zip(box.low, box.high, strict=True))
+        log_volume = self.horizon * sum(
+            math.log(b - a) for a, b in zip(box.low, box.high, strict=True)
+        )
         return jnp.where(inside(box, xis), jnp.full((), -log_volume, xis.dtype), -jnp.inf)
 
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
@@ -47,11 +49,11 @@ class UniformBox(DesignSampler):
 
 
 class Switching(Unconstrained):
-    """Designs pinned to the boundary, changing sides at random. `level` is u_B, which the paper does not print: tanh 3 = 0.995.
+    """Designs pinned to the boundary, changing sides at random. `level` is u_B, which the paper
+    does not print: tanh 3 = 0.995.
 
-    The density is that of a hidden Markov model with two states per coordinate, by its forward pass, and λ is integrated
-    out by quadrature with the coordinates' product inside.
-    """
+    The density is that of a hidden Markov model with two states per coordinate, by its forward
+    pass, and λ is integrated out by quadrature with the coordinates' product inside."""
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
@@ -61,11 +63,20 @@ class Switching(Unconstrained):
 
     def __check_init__(self) -> None:
         box_of(self)
-        require(0 < self.rate_low < self.rate_high < math.inf, "the switching rate",
-                got=f"rate_low={self.rate_low}, rate_high={self.rate_high}", expected="0 < rate_low < rate_high",
-                fix="leave them out for the paper's 0.02 and 0.1.")  # fmt: skip
-        require(0 < self.level < math.inf, "the boundary level", got=self.level, expected="a positive number",
-                fix="leave it out for 3, where tanh is 0.995.")  # fmt: skip
+        require(
+            0 < self.rate_low < self.rate_high < math.inf,
+            "the switching rate",
+            got=f"rate_low={self.rate_low}, rate_high={self.rate_high}",
+            expected="0 < rate_low < rate_high",
+            fix="leave them out for the paper's 0.02 and 0.1.",
+        )
+        require(
+            0 < self.level < math.inf,
+            "the boundary level",
+            got=self.level,
+            expected="a positive number",
+            fix="leave it out for 3, where tanh is 0.995.",
+        )
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         key_rate, key_flip, key_jitter = jr.split(key, 3)
@@ -77,14 +88,19 @@ class Switching(Unconstrained):
         return self.level * signs + jr.normal(key_jitter, shape)
 
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
-        # The integrand is a mixture of p^k (1−p)^{n−k}, p ≈ λ: polynomials in λ of degree n, of relative width above 1/√n.
+        # The integrand is a mixture of p^k (1−p)^{n−k}, p ≈ λ: polynomials in λ of degree n, of
+        # relative width above 1/√n.
         count = 16 + math.ceil(4 * math.sqrt(us.size))
         rates, log_weights = (
-            jnp.asarray(a, us.dtype) for a in quadrature.uniform(self.rate_low, self.rate_high, count)
+            jnp.asarray(a, us.dtype)
+            for a in quadrature.uniform(self.rate_low, self.rate_high, count)
         )
         flip = -jnp.expm1(-rates)[:, None]
-        emissions = jnp.stack([-0.5 * (us - self.level) ** 2, -0.5 * (us + self.level) ** 2], axis=1)
-        # Relative to the likelier sign, the likelihood of a step is at least `flip`: probabilities need no logarithms.
+        emissions = jnp.stack(
+            [-0.5 * (us - self.level) ** 2, -0.5 * (us + self.level) ** 2], axis=1
+        )
+        # Relative to the likelier sign, the likelihood of a step is at least `flip`: probabilities
+        # need no logarithms.
         peaks = jax.lax.stop_gradient(emissions.max(axis=1, keepdims=True))
 
         def step(up: Float[Array, "n dx"], emission: Float[Array, "2 dx"]) -> tuple[Array, Array]:

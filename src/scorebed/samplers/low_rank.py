@@ -1,17 +1,19 @@
-"""Smooth curves of random complexity: low-rank projections of Gaussian noise (paper, "Choice of design sampling distribution").
+"""Smooth curves of random complexity: low-rank projections of Gaussian noise (paper, "Choice of
+design sampling distribution").
 
     u = s Φ z,   z ~ N(0, I_{r × d}),   s ~ U(low, high),   r uniform on {2, …, 8},   Φ ∈ R^{T × r} one of three bases
 
-The paper names the bases and does not print them. Ours are the first r columns, at τ_t = (t − ½)/T, of
+The paper names the bases and does not print them. Ours are the first r columns, at τ_t = (t − ½)/T,
+of
 
     sinusoidal   sin πτ, sin 2πτ, sin 3πτ, …
     Fourier      1/√2, cos 2πτ, sin 2πτ, cos 4πτ, sin 4πτ, …
     spiral       τ cos 2πτ, τ sin 2πτ, τ cos 4πτ, τ sin 4πτ, …
 
-divided by one number per basis and rank such that the rows of Φ have a mean square of one. The designs then have mean square
-s² per coordinate, averaged over a trajectory, for every basis, rank and horizon. In two columns of a spiral's pair each
-coordinate is a growing oscillation of random size and phase, so that together they wind outwards.
-"""
+divided by one number per basis and rank such that the rows of Φ have a mean square of one. The
+designs then have mean square s² per coordinate, averaged over a trajectory, for every basis, rank
+and horizon. In two columns of a spiral's pair each coordinate is a growing oscillation of random
+size and phase, so that together they wind outwards."""
 
 import math
 
@@ -30,8 +32,9 @@ RANKS = (2, 3, 4, 5, 6, 7, 8)
 
 
 class LowRank(Unconstrained):
-    """Smooth designs near what a trained location-finding policy does. It has no density: given a basis, its draws fill only
-    r·d of the T·d dimensions."""
+    """Smooth designs near what a trained location-finding policy does. It has no density: given a
+    basis, its draws fill only r·d of the T·d dimensions.
+    """
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
@@ -54,7 +57,8 @@ class LowRank(Unconstrained):
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
         del us
         raise NoDensityError(
-            "the density of LowRank designs, got a sampler whose draws lie on a set of lower dimension, expected one with a "
+            "the density of LowRank designs, got a sampler whose draws lie on a set of lower "
+            "dimension, expected one with a "
             "density. Fix: use AR1 or RandomScaleGaussian where a density is needed."
         )
 
@@ -68,5 +72,7 @@ def time_bases(horizon: int) -> Float[np.ndarray, "bases T columns"]:
     rotations = np.stack([np.cos(waves), np.sin(waves)], axis=2).reshape(horizon, -1)
     fourier = np.concatenate([np.full((horizon, 1), math.sqrt(0.5)), rotations[:, :-1]], axis=1)
     spiral = tau[:, None] * rotations
-    bases = [family * (columns < rank) for family in (half_waves, fourier, spiral) for rank in RANKS]
+    bases = [
+        family * (columns < rank) for family in (half_waves, fourier, spiral) for rank in RANKS
+    ]
     return np.stack([basis / np.sqrt((basis**2).sum() / horizon) for basis in bases])

@@ -1,9 +1,10 @@
-"""Designs that are spread evenly over the design space, chosen without any model: what every experimenter would do first.
+"""Designs that are spread evenly over the design space, chosen without any model: what every
+experimenter would do first.
 
-One coordinate takes T equally spaced values of its range, ends included; so does every coordinate that has to rise. Further ones
-follow a Kronecker sequence, frac(½ + t α), α = 1/ρ, 1/ρ², … with ρ^{d+1} = ρ + 1, which fills a box evenly for any T. Without
-limits the same places are quantiles of the Gaussian that random designs are drawn from.
-"""
+One coordinate takes T equally spaced values of its range, ends included; so does every coordinate
+that has to rise. Further ones follow a Kronecker sequence, frac(½ + t α), α = 1/ρ, 1/ρ², … with
+ρ^{d+1} = ρ + 1, which fills a box evenly for any T. Without limits the same places are quantiles of
+the Gaussian that random designs are drawn from."""
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,7 +16,9 @@ from scorebed.tasks.spaces import Box
 
 
 def spaced_designs(task: Task) -> Float[Array, "T dx"]:
-    """Evenly spread designs of a task. Under a constraint each is the nearest to its place that may follow the one before."""
+    """Evenly spread designs of a task. Under a constraint each is the nearest to its place that may
+    follow the one before.
+    """
     T, dx, reach = task.horizon, task.designs.dim, task.reach
     places = _kronecker(T, dx)
     line = np.linspace(0.0, 1.0, T) if T > 1 else np.asarray([0.5])
@@ -26,7 +29,9 @@ def spaced_designs(task: Task) -> Float[Array, "T dx"]:
         low, high = np.asarray(task.designs.low), np.asarray(task.designs.high)
         xis = jnp.asarray(low + (high - low) * places, jnp.result_type(float))
     else:
-        middles = (np.round(places * (T - 1)) + 0.5) / T if dx == 1 else places  # no quantile at 0 and 1
+        middles = (
+            (np.round(places * (T - 1)) + 0.5) / T if dx == 1 else places
+        )  # no quantile at 0 and 1
         xis = task.designs.constrain(ndtri(jnp.asarray(middles, jnp.result_type(float))))
     if reach is None:
         return xis

@@ -1,4 +1,5 @@
-"""What a score is: (y_{1:T}, ξ_{1:T}) ↦ ∇_{y, ξ} log p(y_{1:T} | ξ_{1:T}), the one intractable part of the EIG gradient.
+"""What a score is: (y_{1:T}, ξ_{1:T}) ↦ ∇_{y, ξ} log p(y_{1:T} | ξ_{1:T}), the one intractable part
+of the EIG gradient.
 
 It belongs to one task, prior and horizon, and to no policy.
 """

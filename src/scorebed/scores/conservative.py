@@ -1,10 +1,12 @@
-"""The conservative wrapper: a score that is the gradient of a scalar potential, as the true one is of log p(y | ξ).
+"""The conservative wrapper: a score that is the gradient of a scalar potential, as the true one is
+of log p(y | ξ).
 
     Φ(y, ξ) = Σ_t ⟨a, [o^y_t, o^ξ_t]⟩,   s = ∇_{y,ξ} Φ
 
-with the outputs o of the two-headed network and a learned projection a. Steps are pooled by a sum: log p(y | ξ) grows with their
-number, and a sum keeps the permutation equivariance of the network. The projection has no bias, since no gradient would see it.
-The units of the score come from the chain rule through the standardised inputs.
+with the outputs o of the two-headed network and a learned projection a. Steps are pooled by a sum:
+log p(y | ξ) grows with their number, and a sum keeps the permutation equivariance of the network.
+The projection has no bias, since no gradient would see it. The units of the score come from the
+chain rule through the standardised inputs.
 
 A gradient of a gradient: a training step costs about 2.5 times that of the direct form.
 """
@@ -19,7 +21,9 @@ from scorebed.scores.transformer import TransformerScore
 
 
 class ConservativeScore(Score):
-    """s = ∇Φ around a network of any size: `ConservativeScore(TransformerScore(task, standardise, key=…), key=…)`."""
+    """s = ∇Φ around a network of any size: `ConservativeScore(TransformerScore(task, standardise,
+    key=…), key=…)`.
+    """
 
     network: TransformerScore
     projection: Float[Array, " dy+dx"]

@@ -3,7 +3,7 @@
 from jaxtyping import Array, Float
 
 from scorebed.scores.base import Score, ScoreValue
-from scorebed.tasks.closed_form import ClosedForm
+from scorebed.tasks.oracles.closed_form import ClosedForm
 
 
 class ExactScore(Score):

@@ -1,15 +1,17 @@
-"""A score without a network: the model's own conditional scores, averaged over the posterior around its modes.
+"""A score without a network: the model's own conditional scores, averaged over the posterior around
+its modes.
 
     s(y, ξ) = Σ_p w_p ∇_{y,ξ} log p(y | ξ, f(z_p)),   w_p ∝ N(z_p; 0, I) p(y | ξ, f(z_p)) / q(z_p),   Σ_p w_p = 1
 
-The points z_p lie around the J modes z_j that Levenberg–Marquardt finds for this very history (`modes.py`): z_j + L_j⁻ᵀ a along
-fixed sign patterns a, with L_j L_jᵀ the curvature there, and q is the mixture of the N(z_j, (L_j L_jᵀ)⁻¹), in which modes that
-were found several times weigh no more than others. Nothing is learned, so nothing is off where a policy goes and a sampler did
-not.
+The points z_p lie around the J modes z_j that Levenberg–Marquardt finds for this very history
+(`inference/modes.py`): z_j + L_j⁻ᵀ a along fixed sign patterns a, with L_j L_jᵀ the curvature
+there, and q is the mixture of the N(z_j, (L_j L_jᵀ)⁻¹), in which modes that were found several
+times weigh no more than others. Nothing is learned, so nothing is off where a policy goes and a
+sampler did not.
 
-The more informative an experiment, the better: where the trained scores are at their worst. It needs Gaussian outcomes, few
-parameters, and a posterior with few modes; J (2 · iterations + 1 + C) T likelihood evaluations a call.
-"""
+The more informative an experiment, the better: where the trained scores are at their worst. It
+needs Gaussian outcomes, few parameters, and a posterior with few modes; J (2 · iterations + 1 + C)
+T likelihood evaluations a call."""
 
 import equinox as eqx
 import jax
@@ -17,7 +19,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from scorebed.errors import require
-from scorebed.modes import DAMPING, Data, descend, gaussian_task, point, starts
+from scorebed.inference.modes import DAMPING, Data, descend, gaussian_task, point, starts
 from scorebed.rollout import states_before, step_log_likelihoods
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.particles import exchangeable, sign_patterns
@@ -33,10 +35,13 @@ class LaplaceScore(Score):
     iterations: int = eqx.field(static=True)
 
     def __init__(self, task: Task, *, particles: int = 16, cloud: int = 8, iterations: int = 16):
-        require(particles >= 1 and cloud >= 2 and cloud % 2 == 0 and iterations >= 1, "a Laplace score",
-                got=f"particles={particles}, cloud={cloud}, iterations={iterations}",
-                expected="at least one mode and iteration, and an even cloud",
-                fix="leave them out for 16, 8 and 16.")  # fmt: skip
+        require(
+            particles >= 1 and cloud >= 2 and cloud % 2 == 0 and iterations >= 1,
+            "a Laplace score",
+            got=f"particles={particles}, cloud={cloud}, iterations={iterations}",
+            expected="at least one mode and iteration, and an even cloud",
+            fix="leave them out for 16, 8 and 16.",
+        )
         self.task = exchangeable(gaussian_task(task, "a Laplace score"), "a Laplace score")
         self.particles, self.cloud, self.iterations = particles, cloud, iterations
 
@@ -51,7 +56,9 @@ class LaplaceScore(Score):
         modes, _ = descend(task, first, damping, data, iterations=self.iterations)
         root = jnp.linalg.cholesky(jax.vmap(lambda z: point(task, z, data).curvature)(modes))
         patterns = jnp.asarray(sign_patterns(self.cloud, k), ys.dtype)
-        around = jax.vmap(lambda r: jax.scipy.linalg.solve_triangular(r.T, patterns.T, lower=False).T)(root)
+        around = jax.vmap(
+            lambda r: jax.scipy.linalg.solve_triangular(r.T, patterns.T, lower=False).T
+        )(root)
         points = (modes[:, None] + around).reshape(-1, k)
         away = jnp.einsum("jab,pja->pjb", root, points[:, None] - modes)
         log_det = jnp.log(jnp.diagonal(root, axis1=1, axis2=2)).sum(1)
@@ -61,7 +68,9 @@ class LaplaceScore(Score):
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         points, log_ratio = self.posterior(ys, xis)
         thetas = jax.vmap(self.task.prior.from_latent)(points)
-        steps, pull_back = jax.vjp(lambda ys, xis: step_log_likelihoods(self.task, thetas, ys, xis), ys, xis)
+        steps, pull_back = jax.vjp(
+            lambda ys, xis: step_log_likelihoods(self.task, thetas, ys, xis), ys, xis
+        )
         weight = jax.nn.softmax(log_ratio + steps.sum(0))
         return ScoreValue(*pull_back(jnp.broadcast_to(weight, steps.shape)))
 

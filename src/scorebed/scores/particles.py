@@ -2,15 +2,17 @@
 
     s(y, ξ) = Σ_j w_j(y, ξ) ∇_{y,ξ} log p(y | ξ, θ_j(y, ξ))
 
-The marginal score is the posterior mean of the conditional one (the identity behind marginal score matching), so a few
-parameter particles and their weights are all that has to be learned. An encoder pools the steps (the transitions of Markov
-tasks) and emits J centres and scales in the latent coordinates z of the prior, θ = f(z), J log-weights and one temperature β in
-(0, 1). Each centre carries a cloud of C points, centre ± scale along fixed sign patterns, which softens the likelihood over the
-posterior's width without any change to the model; and each point's weight is its centre's times its own likelihood to the power
-β, so that a point which happens to fall where the data forbid it drops out.
+The marginal score is the posterior mean of the conditional one (the identity behind marginal score
+matching), so a few parameter particles and their weights are all that has to be learned. An encoder
+pools the steps (the transitions of Markov tasks) and emits J centres and scales in the latent
+coordinates z of the prior, θ = f(z), J log-weights and one temperature β in (0, 1). Each centre
+carries a cloud of C points, centre ± scale along fixed sign patterns, which softens the likelihood
+over the posterior's width without any change to the model; and each point's weight is its centre's
+times its own likelihood to the power β, so that a point which happens to fall where the data forbid
+it drops out.
 
-Needs a prior with a latent map and a task with exchangeable steps or transitions. A call costs J·C·T likelihood evaluations.
-"""
+Needs a prior with a latent map and a task with exchangeable steps or transitions. A call costs
+J·C·T likelihood evaluations."""
 
 import equinox as eqx
 import jax
@@ -27,15 +29,17 @@ from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import IID, Markov, Task, frozen
 
-# β starts at sigmoid(−COLD): with β near one at the start a single point would take all the weight, and nothing would be learned.
+# β starts at sigmoid(−COLD): with β near one at the start a single point would take all the weight,
+# and nothing would be learned.
 COLD = 4.0
 
 
 def sign_patterns(count: int, dim: int) -> np.ndarray:
-    """`count` (even) vectors of ±1 in `dim` dimensions in opposite pairs, orthogonal as far as they can be.
+    """`count` (even) vectors of ±1 in `dim` dimensions in opposite pairs, orthogonal as far as they
+    can be.
 
-    In few dimensions there are fewer such vectors than that: the same ones then stand at several distances, of mean square one.
-    """
+    In few dimensions there are fewer such vectors than that: the same ones then stand at several
+    distances, of mean square one."""
     order = 1 << (max(dim, count // 2) - 1).bit_length()
     rows = np.ones((1, 1))
     while len(rows) < order:
@@ -47,7 +51,9 @@ def sign_patterns(count: int, dim: int) -> np.ndarray:
 
 
 def exchangeable(task: Task, purpose: str) -> IID | Markov:
-    """The task, refused unless its steps or transitions are exchangeable, so that an encoder may pool them."""
+    """The task, refused unless its steps or transitions are exchangeable, so that an encoder may
+    pool them.
+    """
     if isinstance(task, IID | Markov):
         return task
     raise InvalidValueError(
@@ -67,7 +73,14 @@ class StepEncoder(eqx.Module):
     transitions: bool = eqx.field(static=True)
 
     def __init__(
-        self, task: Task, standardise: Standardiser, width: int, *, features: int, sigma: float, key: PRNGKeyArray
+        self,
+        task: Task,
+        standardise: Standardiser,
+        width: int,
+        *,
+        features: int,
+        sigma: float,
+        key: PRNGKeyArray,
     ):
         key_features, key_mlp = jr.split(key)
         self.standardise, self.transitions = standardise, isinstance(task, Markov)
@@ -109,14 +122,22 @@ class LikelihoodParticles(Score):
         sigma: float = 0.3,
         key: PRNGKeyArray,
     ):
-        require(particles >= 1 and cloud >= 2 and cloud % 2 == 0, "likelihood particles",
-                got=f"particles={particles}, cloud={cloud}", expected="at least one particle and an even cloud",
-                fix="leave them out for 8 and 8.")  # fmt: skip
+        require(
+            particles >= 1 and cloud >= 2 and cloud % 2 == 0,
+            "likelihood particles",
+            got=f"particles={particles}, cloud={cloud}",
+            expected="at least one particle and an even cloud",
+            fix="leave them out for 8 and 8.",
+        )
         key_encoder, key_head = jr.split(key)
         k = task.prior.dim
         self.task, self.particles = exchangeable(task, "likelihood particles"), particles
-        self.encoder = StepEncoder(task, standardise, width, features=features, sigma=sigma, key=key_encoder)
-        self.head = MLP((2 * width, 2 * width, particles * (2 * k + 1) + 1), jax.nn.silu, key=key_head)
+        self.encoder = StepEncoder(
+            task, standardise, width, features=features, sigma=sigma, key=key_encoder
+        )
+        self.head = MLP(
+            (2 * width, 2 * width, particles * (2 * k + 1) + 1), jax.nn.silu, key=key_head
+        )
         self.patterns = jnp.asarray(sign_patterns(cloud, k), jnp.float32)
 
     def posterior(
@@ -135,7 +156,9 @@ class LikelihoodParticles(Score):
         points, log_weight, beta = self.posterior(ys, xis)
         task = frozen(self.task)
         thetas = jax.vmap(task.prior.from_latent)(points)
-        steps, pull_back = jax.vjp(lambda ys, xis: step_log_likelihoods(task, thetas, ys, xis), ys, xis)
+        steps, pull_back = jax.vjp(
+            lambda ys, xis: step_log_likelihoods(task, thetas, ys, xis), ys, xis
+        )
         weight = jax.nn.softmax(log_weight + beta * steps.sum(0))
         return ScoreValue(*pull_back(jnp.broadcast_to(weight, steps.shape)))
 

@@ -1,4 +1,6 @@
-"""Inputs of order one: outcomes and designs less their mean, over their standard deviation, as the sampler draws them."""
+"""Inputs of order one: outcomes and designs less their mean, over their standard deviation, as the
+sampler draws them.
+"""
 
 import equinox as eqx
 import jax
@@ -40,14 +42,17 @@ class Standardiser(eqx.Module):
     def require_for(self, task: Task, owner: str) -> None:
         """Refuse one that was made for another task, by its sizes."""
         sizes = self.scale_y.size, self.scale_xi.size
-        require(sizes == (task.outcome_dim, task.designs.dim), f"the standardiser of {owner}",
-                got=f"{sizes[0]} outcome and {sizes[1]} design coordinates",
-                expected=f"{task.outcome_dim} and {task.designs.dim}, as the task has",
-                fix="make it with standardiser(task, sampler, key=…).")  # fmt: skip
+        require(
+            sizes == (task.outcome_dim, task.designs.dim),
+            f"the standardiser of {owner}",
+            got=f"{sizes[0]} outcome and {sizes[1]} design coordinates",
+            expected=f"{task.outcome_dim} and {task.designs.dim}, as the task has",
+            fix="make it with standardiser(task, sampler, key=…).",
+        )
 
 
 def with_parameters(standardise: Standardiser, thetas: Float[Array, "pilot g"]) -> Standardiser:
-    """The same for designs that have these parameters beside them (`tasks/known.py`)."""
+    """The same for designs that have these parameters beside them (`tasks/conditioned.py`)."""
     spread = jnp.maximum(thetas.std(0), jnp.finfo(thetas.dtype).tiny)
     return Standardiser(
         standardise.mean_y,

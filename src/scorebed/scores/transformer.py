@@ -1,15 +1,15 @@
-"""The paper's score network: a transformer over steps with one prediction head per part of the score (appendix "Score network
-architecture").
+"""The paper's score network: a transformer over steps with one prediction head per part of the
+score (appendix "Score network architecture").
 
     tokens_t = W · MLP[RFF(y_t), RFF(ξ_t)]  (+ position_t)      inputs standardised; positions unless steps are exchangeable
     (summary, h_1 … h_T) = blocks(global token, tokens_1 … tokens_T)
     head input_t = [summary, e_t, h_t]  or, for Markov tasks,  [summary, e_{t−1}, e_t, e_{t+1}, h_t]
     s^y_t = head_y(input^y_t) / scale_y,   s^ξ_t = head_ξ(input^ξ_t) / scale_ξ
 
-e_t is an embedding of the pair (y_t, ξ_t) that belongs to the head: of the tokens' form, with frequencies and weights of its own.
-`conservative.py` makes the same network the gradient of a potential, which is the paper's choice. As it stands here its two parts
-need not be the gradient of anything, and a training step costs less than half.
-"""
+e_t is an embedding of the pair (y_t, ξ_t) that belongs to the head: of the tokens' form, with
+frequencies and weights of its own. `conservative.py` makes the same network the gradient of a
+potential, which is the paper's choice. As it stands here its two parts need not be the gradient of
+anything, and a training step costs less than half."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,25 +29,38 @@ from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import IID, Markov, Task
 
-GLOBAL_TOKEN_SCALE = 0.02  # small against the other tokens; every block normalises its input, so it can grow
+GLOBAL_TOKEN_SCALE = (
+    0.02  # small against the other tokens; every block normalises its input, so it can grow
+)
 
 
 class PairEmbedding(eqx.Module):
-    """(y_t, ξ_t), standardised → `width` numbers: `features` Fourier features of each, side by side, through a GELU network."""
+    """(y_t, ξ_t), standardised → `width` numbers: `features` Fourier features of each, side by
+    side, through a GELU network.
+    """
 
     features_y: FourierFeatures
     features_xi: FourierFeatures
     mlp: MLP
 
     def __init__(
-        self, task: Task, width: int, *, features: int, sigma: float, hidden: Sequence[int], key: PRNGKeyArray
+        self,
+        task: Task,
+        width: int,
+        *,
+        features: int,
+        sigma: float,
+        hidden: Sequence[int],
+        key: PRNGKeyArray,
     ):
         key_y, key_xi, key_mlp = jr.split(key, 3)
         self.features_y = FourierFeatures(task.outcome_dim, features, sigma=sigma, key=key_y)
         self.features_xi = FourierFeatures(task.designs.dim, features, sigma=sigma, key=key_xi)
         self.mlp = MLP((2 * features, *hidden, width), gelu, key=key_mlp)
 
-    def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Float[Array, "T width"]:
+    def __call__(
+        self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+    ) -> Float[Array, "T width"]:
         return self.mlp(jnp.concatenate([self.features_y(ys), self.features_xi(xis)], axis=-1))
 
 
@@ -59,10 +72,11 @@ class Encoding(NamedTuple):
 
 
 class TransformerBackbone(eqx.Module):
-    """Embedding, positions, global token and blocks, on standardised inputs; shared with the variational posterior.
+    """Embedding, positions, global token and blocks, on standardised inputs; shared with the
+    variational posterior.
 
-    Exchangeable steps carry no positions, so that the steps of the encoding follow any permutation and the summary none.
-    """
+    Exchangeable steps carry no positions, so that the steps of the encoding follow any permutation
+    and the summary none."""
 
     embedding: PairEmbedding
     global_token: Float[Array, " width"]
@@ -81,12 +95,21 @@ class TransformerBackbone(eqx.Module):
         hidden: Sequence[int] = (192, 128),
         key: PRNGKeyArray,
     ):
-        require(blocks >= 0, "the blocks of a transformer", got=blocks, expected="a whole number from 0",
-                fix="leave it out for the paper's 4.")  # fmt: skip
+        require(
+            blocks >= 0,
+            "the blocks of a transformer",
+            got=blocks,
+            expected="a whole number from 0",
+            fix="leave it out for the paper's 4.",
+        )
         key_embedding, key_token, key_blocks = jr.split(key, 3)
-        self.embedding = PairEmbedding(task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding)
+        self.embedding = PairEmbedding(
+            task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+        )
         self.global_token = GLOBAL_TOKEN_SCALE * jr.normal(key_token, (width,))
-        self.blocks = tuple(TransformerBlock(width, heads, 2 * width, key=k) for k in jr.split(key_blocks, blocks))
+        self.blocks = tuple(
+            TransformerBlock(width, heads, 2 * width, key=k) for k in jr.split(key_blocks, blocks)
+        )
         self.positions = not isinstance(task, IID)
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Encoding:
@@ -100,11 +123,12 @@ class TransformerBackbone(eqx.Module):
 
 
 class Head(eqx.Module):
-    """`outputs` numbers per step from the encoding and the head's own embedding: layer norm, then one hidden layer of `width`.
+    """`outputs` numbers per step from the encoding and the head's own embedding: layer norm, then
+    one hidden layer of `width`.
 
-    With `window` the head also sees its embeddings of the steps before and after (zero beyond the ends): a Markov likelihood
-    couples the score at t to just these, and attention need not find them.
-    """
+    With `window` the head also sees its embeddings of the steps before and after (zero beyond the
+    ends): a Markov likelihood couples the score at t to just these, and attention need not find
+    them."""
 
     embedding: PairEmbedding
     norm: LayerNorm
@@ -124,7 +148,9 @@ class Head(eqx.Module):
     ):
         key_embedding, key_mlp = jr.split(key)
         self.window = isinstance(task, Markov)
-        self.embedding = PairEmbedding(task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding)
+        self.embedding = PairEmbedding(
+            task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+        )
         inputs = (5 if self.window else 3) * width
         self.norm = LayerNorm(inputs)
         self.mlp = MLP((inputs, width, outputs), gelu, key=key_mlp)
@@ -141,11 +167,11 @@ class Head(eqx.Module):
 
 
 class TransformerScore(Score):
-    """The network's outputs *are* the score, in units of 1 / standard deviation. Defaults are the paper's: 3 million parameters.
+    """The network's outputs *are* the score, in units of 1 / standard deviation. Defaults are the
+    paper's: 3 million parameters.
 
-    The y-part of a Markov task is in units of 1 / standard deviation of y_t − y_{t−1}: its likelihood is one of transitions, and
-    outcomes wander many transitions far.
-    """
+    The y-part of a Markov task is in units of 1 / standard deviation of y_t − y_{t−1}: its
+    likelihood is one of transitions, and outcomes wander many transitions far."""
 
     standardise: Standardiser
     backbone: TransformerBackbone
@@ -168,18 +194,39 @@ class TransformerScore(Score):
         standardise.require_for(task, "a score")
         key_backbone, key_y, key_xi = jr.split(key, 3)
         self.standardise = standardise
-        self.backbone = TransformerBackbone(task, width=width, blocks=blocks, heads=heads, features=features,
-                                            sigma=sigma, hidden=hidden, key=key_backbone)  # fmt: skip
+        self.backbone = TransformerBackbone(
+            task,
+            width=width,
+            blocks=blocks,
+            heads=heads,
+            features=features,
+            sigma=sigma,
+            hidden=hidden,
+            key=key_backbone,
+        )
         self.head_y, self.head_xi = (
             Head(task, outputs, width=width, features=features, sigma=sigma, hidden=hidden, key=k)
             for outputs, k in ((task.outcome_dim, key_y), (task.designs.dim, key_xi))
         )
 
     @classmethod
-    def small(cls, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> "TransformerScore":
-        """A twentieth of the parameters, for CPUs. Its Fourier features span ten standard deviations, not a tenth of one: smooth
-        scores are learned sooner, fine detail never."""
-        return cls(task, standardise, width=64, blocks=2, heads=4, features=32, sigma=0.1, hidden=(64, 64), key=key)
+    def small(
+        cls, task: Task, standardise: Standardiser, *, key: PRNGKeyArray
+    ) -> "TransformerScore":
+        """A twentieth of the parameters, for CPUs. Its Fourier features span ten standard
+        deviations, not a tenth of one: smooth scores are learned sooner, fine detail never.
+        """
+        return cls(
+            task,
+            standardise,
+            width=64,
+            blocks=2,
+            heads=4,
+            features=32,
+            sigma=0.1,
+            hidden=(64, 64),
+            key=key,
+        )
 
     def outputs(
         self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
@@ -192,7 +239,10 @@ class TransformerScore(Score):
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         y, xi = self.outputs(ys, xis)
         scale_y = self.standardise.scale_step if self.head_y.window else self.standardise.scale_y
-        return ScoreValue(y / jax.lax.stop_gradient(scale_y), xi / jax.lax.stop_gradient(self.standardise.scale_xi))
+        return ScoreValue(
+            y / jax.lax.stop_gradient(scale_y),
+            xi / jax.lax.stop_gradient(self.standardise.scale_xi),
+        )
 
     @property
     def nle(self) -> int:

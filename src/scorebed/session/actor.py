@@ -1,4 +1,6 @@
-"""The policy at the bench: the next design from what was measured, by `init`, `design` and `update` as in `rollout`."""
+"""The policy at the bench: the next design from what was measured, by `init`, `design` and `update`
+as in `rollout`.
+"""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,15 +20,17 @@ from scorebed.session.table import lacks_designs
 
 
 class Actor:
-    """A policy in one experiment. The noise of its steps follows from `seed`: that of `simulate(task, policy, key=jr.key(seed))`.
+    """A policy in one experiment. The noise of its steps follows from `seed`: that of
+    `simulate(task, policy, key=jr.key(seed))`.
 
-    `horizon` is that of the task. Where an experiment is longer, each further `horizon` steps have noise of their own key: what
-    was drawn for the first ones stays. Not for several threads at once.
-    """
+    `horizon` is that of the task. Where an experiment is longer, each further `horizon` steps have
+    noise of their own key: what was drawn for the first ones stays. Not for several threads at
+    once."""
 
     def __init__(self, policy: Policy, *, horizon: int, seed: int):
         self.policy, self.horizon, self.seed = policy, horizon, seed
-        # Everything that goes into a program is NumPy's: every operation of JAX outside of one costs as much as the program.
+        # Everything that goes into a program is NumPy's: every operation of JAX outside of one
+        # costs as much as the program.
         self._noise: dict[int, Any] = {}
         self._memories: Chain[Memory] = Chain(lambda: _init(self.policy), self._remember)
 
@@ -39,10 +43,13 @@ class Actor:
             xi = np.asarray(_design(self.policy, memory, row), np.float64)
         except eqx.EquinoxRuntimeError as error:
             reason = str(error).strip().splitlines()[0]
-            raise ScorebedError(f"the design of step {known.step}, got an error of the policy: {reason}") from None
+            raise ScorebedError(
+                f"the design of step {known.step}, got an error of the policy: {reason}"
+            ) from None
         if not np.isfinite(xi).all():
             raise ScorebedError(
-                f"the design of step {known.step}, got {xi.tolist()} from the policy, expected finite numbers. "
+                f"the design of step {known.step}, got {xi.tolist()} from the policy, expected "
+                f"finite numbers. "
                 "Fix: check the outcomes so far and correct the one that is out of range."
             )
         return tuple(map(float, xi))
@@ -58,15 +65,19 @@ class Actor:
     def _require_design(self, known: State) -> None:
         if lacks_designs(self.policy, len(known.measured) + 1):
             raise ScorebedError(
-                f"the design of step {known.step}, got a policy whose {len(known.measured)} designs are all measured, "
-                "expected one more. Fix: refine now, which finds designs for the steps that are left."
+                f"the design of step {known.step}, got a policy whose {len(known.measured)} "
+                f"designs are all measured, "
+                "expected one more. Fix: refine now, which finds designs for the steps that are "
+                "left."
             )
 
     def _row(self, index: int) -> Any:
         block, row = divmod(index, self.horizon)
         if block not in self._noise:
             key = named(jr.key(self.seed), "noise", "policy")
-            drawn = self.policy.sample_noise(self.horizon, key=named(key, "block", block) if block else key)
+            drawn = self.policy.sample_noise(
+                self.horizon, key=named(key, "block", block) if block else key
+            )
             self._noise[block] = np.asarray(drawn)
         return self._noise[block][row]
 
@@ -90,5 +101,7 @@ def _design(policy: Policy, memory: Memory, noise: Float[Array, " n"]) -> Float[
 
 
 @eqx.filter_jit
-def _update(policy: Policy, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
+def _update(
+    policy: Policy, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+) -> Memory:
     return policy.update(memory, xi, y)

@@ -17,9 +17,8 @@ Link = TypeVar("Link")
 class Chain(Generic[Link]):
     """One value before the first measurement and one after each, kept with the data that made it.
 
-    After an undo or a correction only what changed is computed again. `grow` makes the next value from the last one and all
-    measurements up to it. Not for several threads at once.
-    """
+    After an undo or a correction only what changed is computed again. `grow` makes the next value
+    from the last one and all measurements up to it. Not for several threads at once."""
 
     def __init__(self, first: Callable[[], Link], grow: Callable[[Link, Sequence[Pair]], Link]):
         self._first, self._grow = first, grow
@@ -30,7 +29,9 @@ class Chain(Generic[Link]):
         if not self._links:
             self._links.append((None, self._first()))
         same = 0
-        while same < min(len(pairs), len(self._links) - 1) and self._links[same + 1][0] == pairs[same]:
+        while (
+            same < min(len(pairs), len(self._links) - 1) and self._links[same + 1][0] == pairs[same]
+        ):
             same += 1
         if same < len(pairs):
             del self._links[same + 1 :]
@@ -41,7 +42,11 @@ class Chain(Generic[Link]):
 
 def pairs_of(records: Sequence[Record]) -> list[Pair]:
     """(ξ, y) of the measured steps."""
-    return [(record.used, record.y) for record in records if record.used is not None and record.y is not None]
+    return [
+        (record.used, record.y)
+        for record in records
+        if record.used is not None and record.y is not None
+    ]
 
 
 def array(values: Any) -> Array:
@@ -57,10 +62,11 @@ def stacked(pairs: Sequence[Pair], task: Task) -> tuple[Array, Array]:
 
 
 def padded(pairs: Sequence[Pair], task: Task) -> tuple[Array, Array]:
-    """(ys, ξs) with rows of zeros up to the task's horizon, so that one compiled program serves histories of all lengths.
+    """(ys, ξs) with rows of zeros up to the task's horizon, so that one compiled program serves
+    histories of all lengths.
 
-    A history that is longer is padded to the next multiple of it: how long the experiment is to become makes no difference.
-    """
+    A history that is longer is padded to the next multiple of it: how long the experiment is to
+    become makes no difference."""
     rows = -len(pairs) % task.horizon if pairs else task.horizon
     fill = [((0.0,) * task.designs.dim, (0.0,) * task.outcome_dim)] * rows
     return stacked([*pairs, *fill], task)

@@ -1,8 +1,8 @@
 """Numbers as people and instruments give them, checked before anything is stored.
 
-Typed text is read strictly: decimal points, blanks between numbers, nothing else. A decimal comma is refused rather than guessed
-at, since `1,5` is one number in half of the world and two in the other.
-"""
+Typed text is read strictly: decimal points, blanks between numbers, nothing else. A decimal comma
+is refused rather than guessed at, since `1,5` is one number in half of the world and two in the
+other."""
 
 import math
 import numbers
@@ -21,7 +21,9 @@ NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNOR
 LONGEST = 1000  # characters of an entry
 LONGEST_REFINING = 3600.0  # seconds
 LARGEST = float(np.finfo(np.float32).max)  # what policies and posteriors compute with
-SLACK = 4 * float(np.finfo(np.float32).eps)  # a policy's design close to a limit may be rounded past it
+SLACK = 4 * float(
+    np.finfo(np.float32).eps
+)  # a policy's design close to a limit may be rounded past it
 
 
 class Entry(NamedTuple):
@@ -36,7 +38,10 @@ def parse_entry(task: Task, text: str) -> Entry:
     outcome, at, design = text.partition("@")
     y = parse_numbers("the outcome", outcome, task.outcomes)
     return Entry(
-        y, check_design(task, parse_numbers("the design used", design, task.designs.quantities)) if at else None
+        y,
+        check_design(task, parse_numbers("the design used", design, task.designs.quantities))
+        if at
+        else None,
     )
 
 
@@ -51,7 +56,9 @@ def parse_numbers(what: str, text: str, quantities: Sequence[Quantity]) -> Vecto
 
 
 def check_outcome(task: Task, y: Any) -> Vector:
-    """An outcome as finite numbers, one per coordinate; a single number will do for a single coordinate."""
+    """An outcome as finite numbers, one per coordinate; a single number will do for a single
+    coordinate.
+    """
     return check_vector("the outcome", y, task.outcomes)
 
 
@@ -60,7 +67,9 @@ def check_design(task: Task, xi: Any) -> Vector:
     what = "the design used"
     values = check_vector(what, xi, task.designs.quantities)
     if isinstance(task.designs, Box):
-        limits = zip(values, task.designs.quantities, task.designs.low, task.designs.high, strict=True)
+        limits = zip(
+            values, task.designs.quantities, task.designs.low, task.designs.high, strict=True
+        )
         for value, quantity, low, high in limits:
             slack = SLACK * max(abs(low), abs(high))
             if not low - slack <= value <= high + slack:
@@ -74,7 +83,9 @@ def check_design(task: Task, xi: Any) -> Vector:
 
 
 def parse_limits(task: Task, text: str) -> Limits | None:
-    """`low:high` for every design coordinate, with blanks between; either may be left out. None for `off`, and for no limit."""
+    """`low:high` for every design coordinate, with blanks between; either may be left out. None for
+    `off`, and for no limit.
+    """
     quantities = task.designs.quantities
     words = text.replace("\N{MINUS SIGN}", "-").split() if len(text) <= LONGEST else []
     if words == ["off"]:
@@ -84,12 +95,14 @@ def parse_limits(task: Task, text: str) -> Limits | None:
     sides = [
         [_number("the limits", side, quantities) if side else None for side in word.split(":")]
         for word in words
-    ]  # fmt: skip
+    ]
     return check_limits(task, [low for low, _ in sides], [high for _, high in sides])
 
 
 def check_limits(task: Task, low: Any, high: Any) -> Limits | None:
-    """Limits within those of the task, one pair per design coordinate, None where there is none; None if none is tighter."""
+    """Limits within those of the task, one pair per design coordinate, None where there is none;
+    None if none is tighter.
+    """
     quantities, space = task.designs.quantities, task.designs
     given = zip(_side(low, quantities), _side(high, quantities), strict=True)
     outer = [(-math.inf, math.inf)] * space.dim
@@ -105,7 +118,8 @@ def check_limits(task: Task, low: Any, high: Any) -> Limits | None:
                 f"the limits of {quantity}",
                 got=f"{least:g} to {most:g}",
                 expected=f"a lower and an upper one{within}",
-                fix="limits can only be tighter than those of the task, for which the policy was trained.",
+                fix="limits can only be tighter than those of the task, for which the policy was "
+                "trained.",
             )
         inner.append((least, most))
     if inner == outer:
@@ -118,9 +132,11 @@ def check_plan(steps: Any) -> int:
     """A number of steps for an experiment."""
     if isinstance(steps, bool) or not isinstance(steps, int) or not 1 <= steps <= LONGEST_PLAN:
         raise InvalidValueError(
-            "the number of steps", got=repr(steps)[:40], expected=f"a whole number from 1 to {LONGEST_PLAN}",
+            "the number of steps",
+            got=repr(steps)[:40],
+            expected=f"a whole number from 1 to {LONGEST_PLAN}",
             fix="for example 10.",
-        )  # fmt: skip
+        )
     return steps
 
 
@@ -139,10 +155,16 @@ def check_seconds(seconds: Any) -> float:
 
 def check_vector(what: str, values: Any, quantities: Sequence[Quantity]) -> Vector:
     """Finite numbers, one per quantity."""
-    if isinstance(values, str | bytes) or (not isinstance(values, Iterable) and not isinstance(values, numbers.Real)):
+    if isinstance(values, str | bytes) or (
+        not isinstance(values, Iterable) and not isinstance(values, numbers.Real)
+    ):
         raise _wrong(what, repr(values)[:40], quantities)
     # A single number, in whatever form: Python's, NumPy's, or an array without axes.
-    rows = [values] if isinstance(values, numbers.Real) or np.ndim(_sized(what, values, quantities)) == 0 else values
+    rows = (
+        [values]
+        if isinstance(values, numbers.Real) or np.ndim(_sized(what, values, quantities)) == 0
+        else values
+    )
     found = [_real(what, value, quantities) for value in rows]
     if len(found) != len(quantities):
         raise _wrong(what, f"{len(found)} numbers", quantities)
@@ -155,7 +177,9 @@ def check_vector(what: str, values: Any, quantities: Sequence[Quantity]) -> Vect
 
 
 def check_text(what: str, text: str, *, longest: int, lines: bool = False) -> str:
-    """Text that can be stored and shown anywhere: not empty, not endless, without control characters."""
+    """Text that can be stored and shown anywhere: not empty, not endless, without control
+    characters.
+    """
     allowed = "\n\t" if lines else ""
     bad = next((c for c in text if not (c.isprintable() or c in allowed)), None)
     got = (
@@ -166,15 +190,23 @@ def check_text(what: str, text: str, *, longest: int, lines: bool = False) -> st
         else f"the character {bad!a}"
     )
     if not text.strip() or len(text) > longest or bad is not None:
-        raise InvalidValueError(what, got=got, expected=f"1 to {longest} printable characters", fix="write plain text.")
+        raise InvalidValueError(
+            what, got=got, expected=f"1 to {longest} printable characters", fix="write plain text."
+        )
     return text
 
 
 def _side(given: Any, quantities: Sequence[Quantity]) -> list[float | None]:
-    """Lower or upper limits: finite numbers or None, one per coordinate; None alone for none at all."""
+    """Lower or upper limits: finite numbers or None, one per coordinate; None alone for none at
+    all.
+    """
     if given is None:
         return [None] * len(quantities)
-    rows = [given] if isinstance(given, numbers.Real) or not isinstance(given, Sequence | np.ndarray) else list(given)
+    rows = (
+        [given]
+        if isinstance(given, numbers.Real) or not isinstance(given, Sequence | np.ndarray)
+        else list(given)
+    )
     if len(rows) != len(quantities):
         raise _no_limits(f"{len(rows)} numbers", quantities)
     return [
@@ -203,7 +235,9 @@ def _sized(what: str, values: Any, quantities: Sequence[Quantity]) -> Any:
 
 
 def _real(what: str, value: Any, quantities: Sequence[Quantity]) -> float:
-    if isinstance(value, np.ndarray) or (not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ()):
+    if isinstance(value, np.ndarray) or (
+        not isinstance(value, numbers.Real) and getattr(value, "shape", None) == ()
+    ):
         value = value.item()
     if isinstance(value, bool | np.bool_) or not isinstance(value, numbers.Real):
         raise _wrong(what, repr(value)[:40], quantities)
@@ -232,5 +266,7 @@ def _wrong(what: str, got: str, quantities: Sequence[Quantity]) -> InvalidValueE
     count = f"{len(quantities)} finite numbers" if many else "one finite number"
     names = ", ".join(map(str, quantities[:4])) + (", …" if len(quantities) > 4 else "")
     example = " ".join(["1.5", "-0.2", "3e-4"][i % 3] for i in range(min(len(quantities), 3)))
-    fix = f"for example {example}" + (", with blanks between." if many else ", with a decimal point.")
+    fix = f"for example {example}" + (
+        ", with blanks between." if many else ", with a decimal point."
+    )
     return InvalidValueError(what, got=got, expected=f"{count}: {names}", fix=fix)

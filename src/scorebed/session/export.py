@@ -1,8 +1,8 @@
-"""Experiments as text: a table of the steps for a spreadsheet, and JSON with every event, which can be read back.
+"""Experiments as text: a table of the steps for a spreadsheet, and JSON with every event, which can
+be read back.
 
-What is read back is a stranger's file: strict JSON, every field checked, and every event put through the rules of `state.after`
-before anything is stored.
-"""
+What is read back is a stranger's file: strict JSON, every field checked, and every event put
+through the rules of `state.after` before anything is stored."""
 
 import base64
 import csv
@@ -52,7 +52,9 @@ def written(text: str, path: Path | str | None) -> str:
 
 
 def to_csv(task: Task, state: State) -> str:
-    """One row per step; empty cells where a trial was skipped. Notes are in the row of the step that was next."""
+    """One row per step; empty cells where a trial was skipped. Notes are in the row of the step
+    that was next.
+    """
     out = io.StringIO()
     table = csv.writer(out, lineterminator="\n")
     designs, outcomes = task.designs.quantities, task.outcomes
@@ -78,7 +80,9 @@ def to_csv(task: Task, state: State) -> str:
 
 
 class Imported(NamedTuple):
-    """What a file of an exported experiment holds: its fields, its events, and refined policies by their hash."""
+    """What a file of an exported experiment holds: its fields, its events, and refined policies by
+    their hash.
+    """
 
     values: dict[str, Any]
     events: list[Event]
@@ -86,12 +90,20 @@ class Imported(NamedTuple):
 
 
 def to_json(experiment: Experiment, events: Sequence[Event], kept: Callable[[str], bytes]) -> str:
-    """The experiment, all of its events, and the policies that were refined in it (`kept` finds them by their hash)."""
+    """The experiment, all of its events, and the policies that were refined in it (`kept` finds
+    them by their hash).
+    """
     described = {name: getattr(experiment, name) for name in FIELDS if name != "id"}
     rows = [dataclasses.asdict(event) for event in events]
     refined = dict.fromkeys(event.data["policy"] for event in events if event.kind == REFINED)
     policies = {sha256: base64.b64encode(kept(sha256)).decode() for sha256 in refined}
-    document = {"format": FORMAT, "version": VERSION, "experiment": described, "events": rows, "policies": policies}
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "experiment": described,
+        "events": rows,
+        "policies": policies,
+    }
     return strict_json.dumps(document, indent=2) + "\n"
 
 
@@ -101,18 +113,32 @@ def read_json(task: Task, text: str | bytes) -> Imported:
         document = strict_json.loads(text)
     except ValueError as error:
         _refuse(f"'{error}'")
-    if not isinstance(document, dict) or document.get("format") != FORMAT or type(document.get("version")) is not int:
+    if (
+        not isinstance(document, dict)
+        or document.get("format") != FORMAT
+        or type(document.get("version")) is not int
+    ):
         _refuse("something else")
     if document["version"] > VERSION:
-        raise NewerFormatError("an exported experiment", got=f"version {document['version']}", expected=f"at most {VERSION}",
-                               fix="update scorebed.")  # fmt: skip
+        raise NewerFormatError(
+            "an exported experiment",
+            got=f"version {document['version']}",
+            expected=f"at most {VERSION}",
+            fix="update scorebed.",
+        )
     values, rows = document.get("experiment"), document.get("events")
-    if not isinstance(values, dict) or not isinstance(rows, list) or set(values) != set(FIELDS) - {"id"}:
+    if (
+        not isinstance(values, dict)
+        or not isinstance(rows, list)
+        or set(values) != set(FIELDS) - {"id"}
+    ):
         _refuse("missing or unknown fields")
     for name, value in values.items():
         whole = name in ("seed", "horizon")
         if not (
-            type(value) is int and 0 <= value < LARGEST if whole else isinstance(value, str) and value.isprintable()
+            type(value) is int and 0 <= value < LARGEST
+            if whole
+            else isinstance(value, str) and value.isprintable()
         ):
             _refuse(f"{name} = {value!r:.40}")
     _require_time(values["created"])
@@ -148,9 +174,18 @@ def _policies(given: Any, events: Sequence[Event]) -> dict[str, bytes]:
 
 def _event(task: Task, row: Any) -> Event:
     names = {field.name for field in dataclasses.fields(Event)}
-    if not isinstance(row, dict) or set(row) != names or row["kind"] not in KINDS or not isinstance(row["data"], dict):
+    if (
+        not isinstance(row, dict)
+        or set(row) != names
+        or row["kind"] not in KINDS
+        or not isinstance(row["data"], dict)
+    ):
         _refuse("missing or unknown fields")
-    if type(row["sequence"]) is not int or type(row["step"]) is not int or not 0 <= row["step"] <= LONGEST_PLAN + 1:
+    if (
+        type(row["sequence"]) is not int
+        or type(row["step"]) is not int
+        or not 0 <= row["step"] <= LONGEST_PLAN + 1
+    ):
         _refuse("numbers that are none")
     _require_time(row["at"])
     if row["token"] is not None:
@@ -181,8 +216,12 @@ def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
         REFINED: {
             "policy": _hash,
             "horizon": check_plan,
-            "by": lambda value: value if value in ("score", "pce") else _refuse("an unknown way to refine"),
-            "steps": lambda value: value if type(value) is int and value >= 0 else _refuse("a number of steps"),
+            "by": lambda value: (
+                value if value in ("score", "pce") else _refuse("an unknown way to refine")
+            ),
+            "steps": lambda value: (
+                value if type(value) is int and value >= 0 else _refuse("a number of steps")
+            ),
             "seconds": _number,
             "before": lambda value: None if value is None else _remaining(value),
             "after": _remaining,
@@ -200,13 +239,20 @@ def _number(value: Any) -> float:
 
 
 def _hash(value: Any) -> str:
-    return value if _HEX.fullmatch(_text(value)) and len(value) == 64 else _refuse("a hash that is none")
+    return (
+        value
+        if _HEX.fullmatch(_text(value)) and len(value) == 64
+        else _refuse("a hash that is none")
+    )
 
 
 def _remaining(value: Any) -> dict[str, float | None]:
     if not isinstance(value, dict) or set(value) != {"lower", "upper", "se"}:
         _refuse("bounds that are none")
-    return {name: None if name == "upper" and each is None else _number(each) for name, each in value.items()}
+    return {
+        name: None if name == "upper" and each is None else _number(each)
+        for name, each in value.items()
+    }
 
 
 def _text(value: Any) -> str:

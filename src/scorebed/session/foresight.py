@@ -1,4 +1,6 @@
-"""What may come next: a few outcomes that stand for all, and the design that would follow each of them."""
+"""What may come next: a few outcomes that stand for all, and the design that would follow each of
+them.
+"""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -9,7 +11,9 @@ from scorebed.session.state import Vector
 
 
 class Foresight(NamedTuple):
-    """An outcome, at which level of its predictive distribution it lies, and the design that would follow."""
+    """An outcome, at which level of its predictive distribution it lies, and the design that would
+    follow.
+    """
 
     level: float
     y: Vector
@@ -19,9 +23,9 @@ class Foresight(NamedTuple):
 def typical_outcomes(outcomes: np.ndarray, levels: Sequence[float]) -> list[Vector]:
     """Outcomes at given levels, from the lowest to the highest, out of many draws.
 
-    A single coordinate has quantiles. Several have no order of their own: draws are ordered along the direction in which they
-    spread most, each coordinate in units of its own spread, and the draws at these levels are taken as they are.
-    """
+    A single coordinate has quantiles. Several have no order of their own: draws are ordered along
+    the direction in which they spread most, each coordinate in units of its own spread, and the
+    draws at these levels are taken as they are."""
     if outcomes.shape[1] == 1:
         return [(float(value),) for value in np.quantile(outcomes[:, 0], levels)]
     spread = outcomes.std(0)

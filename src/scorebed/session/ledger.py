@@ -1,9 +1,10 @@
-"""What may be entered in an experiment, and in which order it reaches the disk: the verbs of a session that store an event.
+"""What may be entered in an experiment, and in which order it reaches the disk: the verbs of a
+session that store an event.
 
-A proposal is stored before it is returned and a measurement before it is acknowledged, so that whoever opens the experiment
-after a crash is shown the same design, or the next one if the measurement got through. Threads may share a ledger, and processes
-may open one each on the same experiment: every verb takes in what others have stored before it stores something itself.
-"""
+A proposal is stored before it is returned and a measurement before it is acknowledged, so that
+whoever opens the experiment after a crash is shown the same design, or the next one if the
+measurement got through. Threads may share a ledger, and processes may open one each on the same
+experiment: every verb takes in what others have stored before it stores something itself."""
 
 import abc
 import threading
@@ -66,7 +67,9 @@ class Ledger(abc.ABC):
 
     @property
     def state(self) -> State:
-        """Steps taken, pending proposal, notes, with what others have stored. `state.sequence` grows with every event."""
+        """Steps taken, pending proposal, notes, with what others have stored. `state.sequence`
+        grows with every event.
+        """
         with self._turn:
             return self._refreshed()
 
@@ -77,8 +80,10 @@ class Ledger(abc.ABC):
     # ---- the verbs
 
     def propose(self) -> Proposal:
-        """The design of the next step: the same until it is measured or skipped, or an earlier step or the circumstances
-        change. Where the limits of the experiment do not allow what the policy wants, `Proposal.wanted` has that."""
+        """The design of the next step: the same until it is measured or skipped, or an earlier step
+        or the circumstances change. Where the limits of the experiment do not allow what the policy
+        wants, `Proposal.wanted` has that.
+        """
         with self._turn:
             while True:
                 known = self._refreshed()
@@ -90,39 +95,56 @@ class Ledger(abc.ABC):
                     return known.proposal
 
     def observe(
-        self, y: Any, xi: Any = None, *, step: int | None = None, proposal: int | None = None, token: str | None = None
+        self,
+        y: Any,
+        xi: Any = None,
+        *,
+        step: int | None = None,
+        proposal: int | None = None,
+        token: str | None = None,
     ) -> Record:
         """Store the outcome of the next step, measured at ξ if that was not the design proposed.
 
-        `step` or `proposal` (its id) say which step is meant, so that one that came before is recognised: with the same
-        values it is answered with what is stored, with others it is refused. They also refuse an outcome of a design that
-        was withdrawn, because somebody corrected an earlier step meanwhile. A `token` of the client's own does the same
-        for retries. Without any of them the proposal that this session has returned last is meant; clients that share a
-        session should say which. The design used may lie outside of the experiment's limits: it is what happened.
-        """
+        `step` or `proposal` (its id) say which step is meant, so that one that came before is
+        recognised: with the same values it is answered with what is stored, with others it is
+        refused. They also refuse an outcome of a design that was withdrawn, because somebody
+        corrected an earlier step meanwhile. A `token` of the client's own does the same for
+        retries. Without any of them the proposal that this session has returned last is meant;
+        clients that share a session should say which. The design used may lie outside of the
+        experiment's limits: it is what happened."""
         with self._turn:
             return self._enter(self._submission(y, xi, step, proposal, token), None)
 
     def exchange(
-        self, y: Any, xi: Any = None, *, step: int | None = None, proposal: int | None = None, token: str | None = None
+        self,
+        y: Any,
+        xi: Any = None,
+        *,
+        step: int | None = None,
+        proposal: int | None = None,
+        token: str | None = None,
     ) -> Record:
-        """`observe`, and the proposal that follows stored with it: one write to the disk in place of two.
+        """`observe`, and the proposal that follows stored with it: one write to the disk in place
+        of two.
 
-        The design is worked out before anything is stored, for the state that the outcome leads to, and nobody else's write
-        waits for it. Where none can be had, or somebody has entered something meanwhile, the outcome is stored alone.
-        """
+        The design is worked out before anything is stored, for the state that the outcome leads to,
+        and nobody else's write waits for it. Where none can be had, or somebody has entered
+        something meanwhile, the outcome is stored alone."""
         with self._turn:
             sent = self._submission(y, xi, step, proposal, token)
             return self._enter(sent, self._ahead(sent))
 
     def skip(self, *, step: int | None = None) -> Record:
-        """Give up the next step, because the trial failed. Only where steps are independent. `step` as in `observe`."""
+        """Give up the next step, because the trial failed. Only where steps are independent. `step`
+        as in `observe`.
+        """
         if not isinstance(self.task, IID):
             raise InvalidValueError(
                 f"skipping a step of {type(self.task).__name__}",
                 got="a task whose next outcome depends on the last",
                 expected="independent steps",
-                fix="measure this step, or begin another experiment: without an outcome the state is unknown from here on.",
+                fix="measure this step, or begin another experiment: without an outcome the "
+                "state is unknown from here on.",
             )
         with self._turn:
             known = self._refreshed()
@@ -141,7 +163,8 @@ class Ledger(abc.ABC):
             return self._settle(after_).records[-1]
 
     def undo(self, *, step: int | None = None) -> Record | Change | None:
-        """Take back what came last: a step, a change of the circumstances, or `finish` (then None is returned).
+        """Take back what came last: a step, a change of the circumstances, or `finish` (then None
+        is returned).
 
         `step` refuses to undo anything but that step.
         """
@@ -160,7 +183,9 @@ class Ledger(abc.ABC):
                     what = "the end" if last is None else f"step {last.step} as the last"
                     raise ConflictError(
                         f"an undo of step {step}",
-                        got="changed circumstances as the last" if isinstance(last, Change) else what,
+                        got="changed circumstances as the last"
+                        if isinstance(last, Change)
+                        else what,
                         expected="that step to be the last",
                         fix="look at the history and try again.",
                     )
@@ -169,7 +194,9 @@ class Ledger(abc.ABC):
             return last
 
     def correct(self, step: int, y: Any, xi: Any = None) -> Record:
-        """Replace the outcome of a step that was measured, and the design used if ξ is given. The next design follows anew."""
+        """Replace the outcome of a step that was measured, and the design used if ξ is given. The
+        next design follows anew.
+        """
         outcome = check_outcome(self.task, y)
         used = None if xi is None else check_design(self.task, xi)
         with self._turn:
@@ -177,7 +204,11 @@ class Ledger(abc.ABC):
                 known = self._refreshed()
                 record = known.records[step - 1] if 1 <= step <= len(known.records) else None
                 if record is None or record.used is None or known.finished:
-                    what = "an experiment that is finished" if known.finished else "no measurement there"
+                    what = (
+                        "an experiment that is finished"
+                        if known.finished
+                        else "no measurement there"
+                    )
                     raise ConflictError(
                         f"a correction of step {step}",
                         got=what,
@@ -202,7 +233,9 @@ class Ledger(abc.ABC):
             self._settle(after_)
 
     def finish(self) -> None:
-        """End the experiment, early or after its last step. Nothing more can be entered unless it is undone."""
+        """End the experiment, early or after its last step. Nothing more can be entered unless it
+        is undone.
+        """
         with self._turn:
             with self._store.writing():
                 known = self._refreshed()
@@ -220,12 +253,22 @@ class Ledger(abc.ABC):
         return self._state
 
     def _append(
-        self, known: State, kind: str, step: int, data: Mapping[str, Any], *, token: str | None = None
+        self,
+        known: State,
+        kind: str,
+        step: int,
+        data: Mapping[str, Any],
+        *,
+        token: str | None = None,
     ) -> State:
-        """Store an event inside of a transaction; the state becomes ours once that is over (`_settle`)."""
+        """Store an event inside of a transaction; the state becomes ours once that is over
+        (`_settle`).
+        """
         return after(known, self._store.append(self.experiment.id, kind, step, data, token=token))
 
-    def _change(self, kind: str, data: Mapping[str, Any], *, same: Callable[[State], bool]) -> State:
+    def _change(
+        self, kind: str, data: Mapping[str, Any], *, same: Callable[[State], bool]
+    ) -> State:
         """Store other circumstances, unless they are those in force."""
         with self._turn:
             with self._store.writing():
@@ -250,7 +293,7 @@ class Ledger(abc.ABC):
 
     def _submission(
         self, y: Any, xi: Any, step: int | None, proposal: int | None, token: str | None
-    ) -> Submission:  # fmt: skip
+    ) -> Submission:
         outcome = check_outcome(self.task, y)
         used = None if xi is None else check_design(self.task, xi)
         if token is not None:
@@ -260,7 +303,9 @@ class Ledger(abc.ABC):
         return Submission(outcome, used, step, proposal, token)
 
     def _enter(self, sent: Submission, ahead: _Ahead | None) -> Record:
-        """Store an outcome, unless it is there already, and the next proposal if it is known and still right."""
+        """Store an outcome, unless it is there already, and the next proposal if it is known and
+        still right.
+        """
         while True:
             with self._store.writing():
                 known = self._refreshed()
@@ -270,9 +315,17 @@ class Ledger(abc.ABC):
                 require_open(self.name, known)
                 if known.proposal is not None:
                     data = _observed(sent, known.proposal)
-                    after_ = self._append(known, states.OBSERVED, known.step, data, token=sent.token)
-                    if ahead is not None and not moved(ahead.known, known) and ahead.known.proposal == known.proposal:
-                        after_ = self._append(after_, states.PROPOSED, after_.step, ahead.choice.plain())
+                    after_ = self._append(
+                        known, states.OBSERVED, known.step, data, token=sent.token
+                    )
+                    if (
+                        ahead is not None
+                        and not moved(ahead.known, known)
+                        and ahead.known.proposal == known.proposal
+                    ):
+                        after_ = self._append(
+                            after_, states.PROPOSED, after_.step, ahead.choice.plain()
+                        )
                     break
             if sent.used is None:
                 raise ConflictError(
@@ -285,18 +338,28 @@ class Ledger(abc.ABC):
         return self._settle(after_).records[-1]
 
     def _ahead(self, sent: Submission) -> _Ahead | None:
-        """What the policy asks for once `sent` is stored; None where nothing follows, whose reason others will tell."""
+        """What the policy asks for once `sent` is stored; None where nothing follows, whose reason
+        others will tell.
+        """
         known = self._refreshed()
         try:
-            if known.proposal is None or known.step == known.horizon or repeated(known, sent) is not None:
+            if (
+                known.proposal is None
+                or known.step == known.horizon
+                or repeated(known, sent) is not None
+            ):
                 return None
-            event = Event(known.sequence + 1, states.OBSERVED, known.step, "", _observed(sent, known.proposal))
+            event = Event(
+                known.sequence + 1, states.OBSERVED, known.step, "", _observed(sent, known.proposal)
+            )
             return _Ahead(known, self._chosen(after(known, event)))
         except ScorebedError:
             return None
 
     def _store_proposal(self, known: State, choice: Choice) -> None:
-        """Unless something happened while the design was computed: then it is for the caller to look again."""
+        """Unless something happened while the design was computed: then it is for the caller to
+        look again.
+        """
         with self._store.writing():
             current = self._refreshed()
             if moved(known, current) or current.proposal is not None or current.finished:
@@ -310,7 +373,10 @@ def _observed(sent: Submission, proposal: Proposal) -> dict[str, Any]:
 
 
 def moved(before: State, now: State) -> bool:
-    """Whether another design would be proposed now: steps or circumstances are not what they were."""
+    """Whether another design would be proposed now: steps or circumstances are not what they
+    were.
+    """
     return any(
-        getattr(before, name) != getattr(now, name) for name in ("records", "horizon", "limits", "refinement")
-    )  # fmt: skip
+        getattr(before, name) != getattr(now, name)
+        for name in ("records", "horizon", "limits", "refinement")
+    )

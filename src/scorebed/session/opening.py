@@ -32,11 +32,15 @@ class Wishes(NamedTuple):
 
 
 class Opening:
-    """A store for the length of a `with` block; closed at its end if it is ours and no session has taken it over."""
+    """A store for the length of a `with` block; closed at its end if it is ours and no session has
+    taken it over.
+    """
 
     def __init__(self, run: Run, db: Store | Path | str | None):
         self.given = isinstance(db, Store)
-        self.store = db if isinstance(db, Store) else Store(Path(db) if db is not None else run.path / FILE)
+        self.store = (
+            db if isinstance(db, Store) else Store(Path(db) if db is not None else run.path / FILE)
+        )
         self.kept = False
 
     def __enter__(self) -> "Opening":
@@ -53,7 +57,10 @@ def check_wishes(name: str | None, seed: int | None) -> None:
         check_text("the name of an experiment", name, longest=LONGEST_NAME)
     if seed is not None and not 0 <= seed < SEEDS:
         raise InvalidValueError(
-            "the seed of an experiment", got=seed, expected=f"0 to {SEEDS - 1}", fix="for example 0."
+            "the seed of an experiment",
+            got=seed,
+            expected=f"0 to {SEEDS - 1}",
+            fix="for example 0.",
         )
 
 
@@ -77,7 +84,9 @@ def first_events(run: Run, asked: Wishes) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-def begin(store: Store, values: dict[str, Any], events: Sequence[tuple[str, dict[str, Any]]]) -> Experiment:
+def begin(
+    store: Store, values: dict[str, Any], events: Sequence[tuple[str, dict[str, Any]]]
+) -> Experiment:
     """A new experiment and its first events, inside of `writing`."""
     begun = store.begin(values)
     for kind, data in events:
@@ -104,7 +113,9 @@ def find(store: Store, run: Run, name: str | None) -> Experiment | None:
         return store.find(name)
     mine = (fingerprint(run.task), policy_sha256(run))
     for experiment in reversed(store.experiments()):
-        if (experiment.fingerprint, experiment.policy_sha256) == mine and not state_of(store, experiment).finished:
+        if (experiment.fingerprint, experiment.policy_sha256) == mine and not state_of(
+            store, experiment
+        ).finished:
             return experiment
     return None
 

@@ -1,17 +1,21 @@
-"""What the data say so far: p(θ | h_t) by particles, after each measurement, and the outcomes it leads one to expect.
+"""What the data say so far: p(θ | h_t) by particles, after each measurement, and the outcomes it
+leads one to expect.
 
-Particles start as draws of the prior and are carried from measurement to measurement by tempered SMC (`inference/smc.py`), each
-step from the one before. A step's random key follows from the experiment's seed and the step's number, so that the posterior is a
-function of the data alone, whoever computes it and after however many interruptions.
+Particles start as draws of the prior and are carried from measurement to measurement by tempered
+SMC (`inference/smc.py`), each step from the one before. A step's random key follows from the
+experiment's seed and the step's number, so that the posterior is a function of the data alone,
+whoever computes it and after however many interruptions.
 
 The information gained is the KL divergence from prior to posterior,
 
     KL = E_{p(θ | h_t)}[log p(y_{1:t} | ξ_{1:t}, θ)] − log p(y_{1:t} | ξ_{1:t}),
 
-with the mean over particles and the evidence of the SMC. Its mean over experiments is the EIG; in a single one it may fall.
+with the mean over particles and the evidence of the SMC. Its mean over experiments is the EIG; in a
+single one it may fall.
 
-Cost: N t (1 + levels · moves) + N t NLE for measurement t; a surprise costs N² NLE. Tasks with a history (neither independent nor
-Markov) start anew from the prior at each measurement, and compile anew for each length.
+Cost: N t (1 + levels · moves) + N t NLE for measurement t; a surprise costs N² NLE. Tasks with a
+history (neither independent nor Markov) start anew from the prior at each measurement, and compile
+anew for each length.
 
 When wrong: see `inference/smc.py`. `Posterior.warning` says when the particles themselves show it.
 """
@@ -39,7 +43,7 @@ from scorebed.session.data import Chain, Pair, array, padded, pairs_of, stacked
 from scorebed.session.state import Proposal, Record, Vector
 from scorebed.tasks.base import IID, Markov, State, Task
 from scorebed.tasks.continued import state_after
-from scorebed.tasks.interest import of_interest
+from scorebed.tasks.nuisance import of_interest
 from scorebed.tasks.spaces import Quantity
 
 PARTICLES = 2048
@@ -48,13 +52,15 @@ IMPROBABLE = 1e-3  # outcomes with a smaller tail probability are asked back
 # Below these the particles hardly moved, or one level threw most of them away.
 LEAST_ACCEPTANCE, LEAST_SHARE = 0.02, 0.05
 NO_DENSITY = (
-    "No posterior is in view, because the model has no density; designs are proposed and outcomes stored as usual."
+    "No posterior is in view, because the model has no density; designs are proposed and "
+    "outcomes stored as usual."
 )
 
 
 @dataclasses.dataclass(frozen=True)
 class Marginal:
-    """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at `QUANTILES`.
+    """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at
+    `QUANTILES`.
 
     `nuisance` if it is a parameter that the experiment is not about.
     """
@@ -68,12 +74,13 @@ class Marginal:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Posterior:
-    """p(θ | h_t) after `measured` outcomes: N particles of equal weight, and how well they were made.
+    """p(θ | h_t) after `measured` outcomes: N particles of equal weight, and how well they were
+    made.
 
-    `ess` is the smallest effective sample size of the last update's levels, `acceptance` the share of its moves that were
-    accepted (both as for a perfect sample before the first measurement). `information` is in nats, and about all parameters;
-    `interest` are the columns of `theta` that the experiment is about, all of them if None.
-    """
+    `ess` is the smallest effective sample size of the last update's levels, `acceptance` the share
+    of its moves that were accepted (both as for a perfect sample before the first measurement).
+    `information` is in nats, and about all parameters; `interest` are the columns of `theta` that
+    the experiment is about, all of them if None."""
 
     measured: int
     quantities: tuple[Quantity, ...]
@@ -88,11 +95,15 @@ class Posterior:
     def marginals(self) -> tuple[Marginal, ...]:
         """The named parameters one by one, in the order of `shown`."""
         each = _marginals(self.quantities, self.theta)
-        return tuple(dataclasses.replace(each[i], nuisance=not self._matters(i)) for i in self.shown)
+        return tuple(
+            dataclasses.replace(each[i], nuisance=not self._matters(i)) for i in self.shown
+        )
 
     @property
     def shown(self) -> list[int]:
-        """The columns of `theta` in the order in which they are shown: what the experiment is about comes first."""
+        """The columns of `theta` in the order in which they are shown: what the experiment is about
+        comes first.
+        """
         return sorted(range(len(self.quantities)), key=lambda i: not self._matters(i))
 
     def _matters(self, column: int) -> bool:
@@ -103,7 +114,8 @@ class Posterior:
         """A sentence if the particles are not to be trusted."""
         if self.acceptance < LEAST_ACCEPTANCE or self.ess < LEAST_SHARE * len(self.theta):
             return (
-                f"The posterior is rough: {self.acceptance:.0%} of the moves were accepted, and at one point it rested on "
+                f"The posterior is rough: {self.acceptance:.0%} of the moves were accepted, and "
+                f"at one point it rested on "
                 f"{self.ess:.0f} of {len(self.theta)} particles. An outcome may not fit the model."
             )
         return None
@@ -126,7 +138,8 @@ class _Known(eqx.Module):
 
 
 class Beliefs:
-    """The posteriors of one experiment, each kept with the data that made it, so that only what changed is computed again.
+    """The posteriors of one experiment, each kept with the data that made it, so that only what
+    changed is computed again.
 
     Threads may share it. Everything takes the records that are to be known, not a state of its own.
     """
@@ -138,7 +151,9 @@ class Beliefs:
         self._chain: Chain[_Link] = Chain(self._prior, self._grow)
 
     def posterior(self, records: Sequence[Record]) -> Posterior:
-        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made them, or nobody can tell."""
+        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made
+        them, or nobody can tell.
+        """
         return self._reach(records)[-1].posterior
 
     def information(self, records: Sequence[Record]) -> list[float]:
@@ -146,7 +161,9 @@ class Beliefs:
         return [link.posterior.information for link in self._reach(records)]
 
     def predict(self, records: Sequence[Record], xi: Vector) -> tuple[Marginal, ...]:
-        """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given `records`."""
+        """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given
+        `records`.
+        """
         outcomes = self.outcomes(records, xi)
         return _marginals(self.task.outcomes, outcomes)
 
@@ -156,16 +173,19 @@ class Beliefs:
         return np.asarray(_outcomes(self.task, theta, known, array(xi), key), np.float64)
 
     def surprise(self, records: Sequence[Record], xi: Vector, y: Vector) -> float:
-        """How probable it is that an outcome at ξ has a predictive density as small as that of `y`, or smaller.
+        """How probable it is that an outcome at ξ has a predictive density as small as that of `y`,
+        or smaller.
 
-        Below `IMPROBABLE` something is likely to be wrong with the entry, the instrument or the model. The smallest value
-        that N particles can give is 1/(N + 1). Before the first measurement this is the prior predictive.
-        """
+        Below `IMPROBABLE` something is likely to be wrong with the entry, the instrument or the
+        model. The smallest value that N particles can give is 1/(N + 1). Before the first
+        measurement this is the prior predictive."""
         theta, known, key = self._next(records)
         return float(_tail(self.task, theta, known, array(xi), array(y), key))
 
     def warm(self, design: Vector) -> None:
-        """Compile what the first measurements will need, on beliefs of their own that are thrown away."""
+        """Compile what the first measurements will need, on beliefs of their own that are thrown
+        away.
+        """
         zeros = (0.0,) * self.task.outcome_dim
         first = Record(1, Proposal(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.particles)
@@ -208,8 +228,10 @@ class Beliefs:
         theta = np.asarray(found.theta, np.float64)
         if not (math.isfinite(information) and np.isfinite(theta).all()):
             raise ScorebedError(
-                f"the posterior after measurement {t}, got no parameters that can have made the data, expected some. "
-                "Fix: check the last outcome and its unit, and correct or undo it; designs are proposed all the same."
+                f"the posterior after measurement {t}, got no parameters that can have made the "
+                f"data, expected some. "
+                "Fix: check the last outcome and its unit, and correct or undo it; designs are "
+                "proposed all the same."
             )
         levels = ~np.isnan(np.asarray(found.ladder))
         posterior = Posterior(
@@ -226,7 +248,9 @@ class Beliefs:
 
 
 @eqx.filter_jit
-def _draw(task: Task, particles: int, key: PRNGKeyArray) -> tuple[Float[Array, "N k"], Float[Array, "N k"]]:
+def _draw(
+    task: Task, particles: int, key: PRNGKeyArray
+) -> tuple[Float[Array, "N k"], Float[Array, "N k"]]:
     # One long row of numbers, which compiles faster than one with a short last axis.
     z = jr.normal(key, (task.prior.dim * particles,)).reshape(-1, particles).T
     return z, jax.vmap(task.prior.from_latent)(z)
@@ -241,7 +265,9 @@ def _update(
     observed: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> tuple[SMCPosterior, Scalar]:
-    """The posterior one measurement on, and the mean log-likelihood of all measurements under it."""
+    """The posterior one measurement on, and the mean log-likelihood of all measurements under
+    it.
+    """
     found = update_smc(task, z, ys, xis, known=observed - 1, observed=observed, key=key)
     each = step_log_likelihoods(task, found.theta, ys, xis).mean(1)
     return found, jnp.where(jnp.arange(len(ys)) < observed, each, 0).sum()
@@ -249,7 +275,11 @@ def _update(
 
 @eqx.filter_jit
 def _from_scratch(
-    task: Task, ys: Float[Array, "t dy"], xis: Float[Array, "t dx"], particles: int, key: PRNGKeyArray
+    task: Task,
+    ys: Float[Array, "t dy"],
+    xis: Float[Array, "t dx"],
+    particles: int,
+    key: PRNGKeyArray,
 ) -> tuple[SMCPosterior, Scalar]:
     found = tempered_smc(task, ys, xis, particles=particles, key=key)
     return found, log_likelihoods(task, found.theta, ys, xis).mean()
@@ -261,12 +291,19 @@ def _state(task: Task, theta: Float[Array, "N k"], known: _Known) -> tuple[State
         return None, None
     if isinstance(task, Markov):
         start = task.start().astype(known.ys.dtype)
-        return jnp.where(known.observed > 0, known.ys[jnp.maximum(known.observed - 1, 0)], start), None
+        return jnp.where(
+            known.observed > 0, known.ys[jnp.maximum(known.observed - 1, 0)], start
+        ), None
     return jax.vmap(lambda theta: state_after(task, theta, known.ys, known.xis))(theta), 0
 
 
 def _possible(
-    task: Task, theta: Float[Array, "N k"], state: State, axis: int | None, xi: Float[Array, " dx"], key: PRNGKeyArray
+    task: Task,
+    theta: Float[Array, "N k"],
+    state: State,
+    axis: int | None,
+    xi: Float[Array, " dx"],
+    key: PRNGKeyArray,
 ) -> Float[Array, "N dy"]:
     noise = jr.normal(key, (len(theta) * task.noise_dim,), xi.dtype).reshape(len(theta), -1)
     return jax.vmap(task.outcome, in_axes=(0, axis, None, 0))(theta, state, xi, noise)
@@ -274,7 +311,11 @@ def _possible(
 
 @eqx.filter_jit
 def _outcomes(
-    task: Task, theta: Float[Array, "N k"], known: _Known, xi: Float[Array, " dx"], key: PRNGKeyArray
+    task: Task,
+    theta: Float[Array, "N k"],
+    known: _Known,
+    xi: Float[Array, " dx"],
+    key: PRNGKeyArray,
 ) -> Float[Array, "N dy"]:
     return _possible(task, theta, *_state(task, theta, known), xi, key)
 
@@ -292,10 +333,13 @@ def _tail(
     columns = theta.T  # particles innermost, as in `rollout.log_likelihoods`
 
     def density(y: Float[Array, " dy"]) -> Scalar:
-        return jax.nn.logsumexp(jax.vmap(task.log_prob, in_axes=(None, 1, axis, None))(y, columns, state, xi))
+        return jax.nn.logsumexp(
+            jax.vmap(task.log_prob, in_axes=(None, 1, axis, None))(y, columns, state, xi)
+        )
 
     others = jax.lax.map(density, _possible(task, theta, state, axis, xi, key))
-    # A density that is no number, of an outcome too large for the model's arithmetic, counts as the smallest.
+    # A density that is no number, of an outcome too large for the model's arithmetic, counts as the
+    # smallest.
     return ((others <= density(y)).sum() + 1).astype(others.dtype) / (len(theta) + 1)
 
 

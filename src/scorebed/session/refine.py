@@ -1,14 +1,15 @@
-"""Refine now: policy gradient steps on what is known, for the steps that remain, within a number of seconds.
+"""Refine now: policy gradient steps on what is known, for the steps that remain, within a number of
+seconds.
 
-The remaining experiment (`remainder.py`) is trained on as any other: by the trained score where it is exact, that is for as many
-measurements as it was trained for; otherwise by PCE, whose contrastive parameters are particles of the posterior. The clock ends
-it, so the learning rate cannot be planned: it falls like 1/√n from the start, and the parameters are averaged. The average after
-a quarter of the time, after half of it and at the end are the candidates; one is chosen on some draws and compared with the
-policy before on others.
+The remaining experiment (`remainder.py`) is trained on as any other: by the trained score where it
+is exact, that is for as many measurements as it was trained for; otherwise by PCE, whose
+contrastive parameters are particles of the posterior. The clock ends it, so the learning rate
+cannot be planned: it falls like 1/√n from the start, and the parameters are averaged. The average
+after a quarter of the time, after half of it and at the end are the candidates; one is chosen on
+some draws and compared with the policy before on others.
 
-When wrong: the particles stand for the posterior, so what remains is underestimated as it nears log N, N their number; and a
-gain that is smaller than its standard error is not seen.
-"""
+When wrong: the particles stand for the posterior, so what remains is underestimated as it nears log
+N, N their number; and a gain that is smaller than its standard error is not seen."""
 
 import math
 import time
@@ -22,7 +23,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
-from scorebed.bounds import SATURATED
+from scorebed.bounds.contrastive import SATURATED
 from scorebed.estimators.pce import contrastive
 from scorebed.keys import named
 from scorebed.policies.base import Policy
@@ -31,9 +32,9 @@ from scorebed.scores.base import Score
 from scorebed.session.rest import Continuing
 from scorebed.session.state import Remaining
 from scorebed.tasks.base import Task
-from scorebed.train.contrastive import pce_loss
-from scorebed.train.fit import NonFiniteError, StepInfo, Stop, fit, gradient_of, start
-from scorebed.train.policy import policy_loss, policy_optimiser
+from scorebed.training.contrastive import pce_loss
+from scorebed.training.fit import NonFiniteError, StepInfo, Stop, fit, gradient_of, start
+from scorebed.training.policy import policy_loss, policy_optimiser
 
 BY_SCORE, BY_PCE = "score", "pce"
 BATCH, INNER = 64, 255  # trajectories of a step, and contrastive parameters of each
@@ -46,7 +47,9 @@ SURE = 2.0  # standard errors by which a policy must be better to be kept
 
 
 class Outcome(NamedTuple):
-    """A policy after refining, and what it gives by estimates on the same draws; `better` if beyond doubt."""
+    """A policy after refining, and what it gives by estimates on the same draws; `better` if beyond
+    doubt.
+    """
 
     policy: Policy
     by: str
@@ -74,10 +77,11 @@ def refine_policy(
     clock: Callable[[], float] = time.monotonic,
     key: PRNGKeyArray,
 ) -> Outcome:
-    """Train `continuing` on the remaining steps, by `score` if there is one. BATCH·(INNER + 1)·T NLE a step by PCE.
+    """Train `continuing` on the remaining steps, by `score` if there is one. BATCH·(INNER + 1)·T
+    NLE a step by PCE.
 
-    The time of the estimates that follow is kept back. What cannot be interrupted is a compilation and a block of steps.
-    """
+    The time of the estimates that follow is kept back. What cannot be interrupted is a compilation
+    and a block of steps."""
     begun = clock()
     choosing, deciding = named(key, "choose"), named(key, "decide")
     former = _values(rest, continuing, choosing)
@@ -96,16 +100,29 @@ def refine_policy(
     )
     best = continuing
     if candidates:
-        gains = [(_values(rest, candidate, choosing).net - former.net).mean() for candidate in candidates]
+        gains = [
+            (_values(rest, candidate, choosing).net - former.net).mean() for candidate in candidates
+        ]
         best = candidates[int(np.argmax(np.nan_to_num(gains, nan=-np.inf)))]
     after = _values(rest, best, deciding)
     gain, gain_se = _mean(after.net - judged.net)
     by = BY_PCE if score is None else BY_SCORE
-    return Outcome(best.policy, by, steps, clock() - begun, _remaining(judged), _remaining(after), gain, gain_se)
+    return Outcome(
+        best.policy,
+        by,
+        steps,
+        clock() - begun,
+        _remaining(judged),
+        _remaining(after),
+        gain,
+        gain_se,
+    )
 
 
 def estimate_remaining(rest: Task, continuing: Continuing, *, key: PRNGKeyArray) -> Remaining:
-    """What the remaining steps give under a policy: sPCE and sNMC. OUTER·(EVALUATION_INNER + 1)·T NLE."""
+    """What the remaining steps give under a policy: sPCE and sNMC. OUTER·(EVALUATION_INNER + 1)·T
+    NLE.
+    """
     return _remaining(_values(rest, continuing, key))
 
 
@@ -125,7 +142,9 @@ def _train(
         return [], 0
     # Of all arrays only those of the policy are trained: the history and the limits stay.
     nothing = jax.tree.map(lambda _: False, continuing)
-    trained = eqx.tree_at(lambda c: c.policy, nothing, jax.tree.map(eqx.is_inexact_array, continuing.policy))
+    trained = eqx.tree_at(
+        lambda c: c.policy, nothing, jax.tree.map(eqx.is_inexact_array, continuing.policy)
+    )
     params, static_part = eqx.partition(continuing, trained)
     earlier: list[PyTree] = []
     last = begun
@@ -196,8 +215,9 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def _remaining(values: _Values) -> Remaining:
-    """Without an upper bound where many trajectories are pressed against the ceiling (as in `bounds.py`): what lies above it the
-    particles cannot tell."""
+    """Without an upper bound where many trajectories are pressed against the ceiling (as in
+    `bounds/contrastive.py`): what lies above it the particles cannot tell.
+    """
     lower, se = _mean(values.lower)
     upper = float(values.upper.mean())
     pressed = np.mean(values.lower > math.log(EVALUATION_INNER + 1) - math.log(2))

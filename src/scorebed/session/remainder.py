@@ -1,4 +1,6 @@
-"""What is left of an experiment, put together: the remaining steps as a task, and the policy and the score that go on."""
+"""What is left of an experiment, put together: the remaining steps as a task, and the policy and
+the score that go on.
+"""
 
 from typing import NamedTuple
 
@@ -19,8 +21,9 @@ from scorebed.tasks.continued import Continued, continued
 
 
 class Remainder(NamedTuple):
-    """`lacking` if the policy had no designs for some of the steps, and those here were drawn at random; `measurements` is how
-    many there will be in all."""
+    """`lacking` if the policy had no designs for some of the steps, and those here were drawn at
+    random; `measurements` is how many there will be in all.
+    """
 
     task: Continued
     policy: Continuing
@@ -31,13 +34,19 @@ class Remainder(NamedTuple):
         """The score to refine with, None for PCE; `by` insists on one of them."""
         trained = self.task.base.horizon
         if by not in (None, BY_SCORE, BY_PCE):
-            raise InvalidValueError("the way to refine", got=f"'{by}'", expected=f"{BY_SCORE} or {BY_PCE}",
-                                    fix="leave it out to have it chosen.")  # fmt: skip
+            raise InvalidValueError(
+                "the way to refine",
+                got=f"'{by}'",
+                expected=f"{BY_SCORE} or {BY_PCE}",
+                fix="leave it out to have it chosen.",
+            )
         fits = score is not None and self.measurements == trained
         if by == BY_SCORE and not fits:
             raise InvalidValueError(
                 "refining by the score",
-                got="a run without one" if score is None else f"an experiment of {self.measurements} measurements",
+                got="a run without one"
+                if score is None
+                else f"an experiment of {self.measurements} measurements",
                 expected=f"a score, and the {trained} measurements that it was trained for",
                 fix="refine by pce.",
             )
@@ -50,19 +59,24 @@ def require_designs(policy: Policy, known: State) -> None:
     """Refuse a policy that has no designs for some of the steps that remain."""
     if lacks_designs(policy, _measurements(known)):
         raise ScorebedError(
-            "what remains, got a policy without designs for all steps, expected one for each. Fix: refine first."
+            "what remains, got a policy without designs for all steps, expected one for each. "
+            "Fix: refine first."
         )
 
 
 def remainder_of(task: Task, policy: Policy, known: State, theta: np.ndarray) -> Remainder:
-    """What remains at `known`, given particles of the posterior there; before any measurement the prior itself is known."""
+    """What remains at `known`, given particles of the posterior there; before any measurement the
+    prior itself is known.
+    """
     pairs, total = pairs_of(known.records), _measurements(known)
     ys, xis = stacked(pairs, task)
     full = extended(policy, known.horizon, task.horizon, key=jr.key(len(pairs)))
     kept = confined(full, room_of(task, known))
     continuing = Continuing(kept, ys, xis, Range.of(known.limits, task.designs.dim))
     prior = Particles(theta=array(theta), quantities=task.prior.quantities) if pairs else task.prior
-    rest = continued(task, prior, [xi for xi, _ in pairs], [y for _, y in pairs], steps=total - len(pairs))
+    rest = continued(
+        task, prior, [xi for xi, _ in pairs], [y for _, y in pairs], steps=total - len(pairs)
+    )
     return Remainder(rest, continuing, lacks_designs(policy, total), total)
 
 

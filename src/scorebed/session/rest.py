@@ -1,8 +1,10 @@
-"""What goes on in the middle of an experiment: the posterior so far as a prior, the policy with its memory, and the score.
+"""What goes on in the middle of an experiment: the posterior so far as a prior, the policy with its
+memory, and the score.
 
-With the task that is left (`tasks/continued.py`) they are an experiment of its own: what can be asked of a task and a policy can
-be asked of it. After h_t the prior is p(θ | h_t), by particles; the policy begins with the memory of h_t; and the gradient of
-what is still to be learned needs the score of the whole history, restricted to the steps to come,
+With the task that is left (`tasks/continued.py`) they are an experiment of its own: what can be
+asked of a task and a policy can be asked of it. After h_t the prior is p(θ | h_t), by particles;
+the policy begins with the memory of h_t; and the gradient of what is still to be learned needs the
+score of the whole history, restricted to the steps to come,
 
     ∇_{future} log p(y_{t+1:T} | ξ_{t+1:T}, h_t) = ∇_{future} log p(y_{1:T} | ξ_{1:T}),
 
@@ -24,7 +26,9 @@ from scorebed.tasks.spaces import Quantity
 
 
 class Particles(Prior):
-    """Equally weighted draws in the place of a distribution. It tells apart at most N values, so no EIG exceeds log N."""
+    """Equally weighted draws in the place of a distribution. It tells apart at most N values, so no
+    EIG exceeds log N.
+    """
 
     theta: Float[Array, "N k"]
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
@@ -36,7 +40,10 @@ class Particles(Prior):
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
         del theta
-        raise NoDensityError("the density of a posterior, got particles, expected a density. Fix: none; draw from it.")
+        raise NoDensityError(
+            "the density of a posterior, got particles, expected a density. Fix: none; draw from "
+            "it."
+        )
 
 
 class Range(eqx.Module):
@@ -56,9 +63,8 @@ class Range(eqx.Module):
 class Continuing(Policy):
     """A policy that has seen a history already, within limits.
 
-    What the policy asks for outside of the limits is moved to them, but its gradient is that of the design which is used: at a
-    limit it still says whether the policy should ask for less.
-    """
+    What the policy asks for outside of the limits is moved to them, but its gradient is that of the
+    design which is used: at a limit it still says whether the policy should ask for less."""
 
     policy: Policy
     ys: Float[Array, "t dy"]

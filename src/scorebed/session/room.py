@@ -2,9 +2,10 @@
 
     a = max(a_t, low),   b = min(b_t, high − (later steps) · gap)
 
-with [a_t, b_t] what the constraint leaves after the design before (`tasks/constraints.py`), and room kept for the later steps of
-coordinates in rising order. What the policy wants is moved to the nearest design in there. Moved to the limits alone, the second
-of two sampling times past the upper one would be the first once more.
+with [a_t, b_t] what the constraint leaves after the design before (`tasks/constraints.py`), and
+room kept for the later steps of coordinates in rising order. What the policy wants is moved to the
+nearest design in there. Moved to the limits alone, the second of two sampling times past the upper
+one would be the first once more.
 
 Where a step has room, every later one has: the designs in between keep to the same rule.
 """
@@ -37,20 +38,25 @@ class Room(eqx.Module):
     def interval(
         self, previous: Float[Array, " dx"], step: Int[Array, ""]
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """[a, b] of the measurement number `step`, counted from 0; empty (a > b) where there is no such design."""
+        """[a, b] of the measurement number `step`, counted from 0; empty (a > b) where there is no
+        such design.
+        """
         a, b = self.reach.interval(previous, step)
         low, high = (
             jnp.asarray([none if value is None else value for value in side], previous.dtype)
             for side, none in ((self.limits.low, -jnp.inf), (self.limits.high, jnp.inf))
         )
-        kept = jnp.asarray([limit.gap if limit.rising else 0.0 for limit in self.reach.limits], previous.dtype)
+        kept = jnp.asarray(
+            [limit.gap if limit.rising else 0.0 for limit in self.reach.limits], previous.dtype
+        )
         later = jnp.maximum(self.measurements - 1 - step, 0).astype(previous.dtype)
         return jnp.maximum(a, low), jnp.minimum(b, high - later * kept)
 
 
 class Confined(Policy):
-    """A policy under a constraint, within limits. At a limit its gradient is that of the design which is used, so that it still
-    says whether the policy should ask for less."""
+    """A policy under a constraint, within limits. At a limit its gradient is that of the design
+    which is used, so that it still says whether the policy should ask for less.
+    """
 
     inside: Constrained | ConstrainedStochastic
     room: Room
@@ -63,7 +69,9 @@ class Confined(Policy):
 
     def design(self, memory: Memory, noise: Float[Array, " n"]) -> Float[Array, " dx"]:
         wanted = self.inside.design(memory, noise)
-        allowed = jnp.clip(wanted, *self.room.interval(memory.previous.astype(wanted.dtype), memory.step))
+        allowed = jnp.clip(
+            wanted, *self.room.interval(memory.previous.astype(wanted.dtype), memory.step)
+        )
         return wanted + jax.lax.stop_gradient(allowed - wanted)
 
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
@@ -91,14 +99,17 @@ def freed(policy: Policy) -> Policy:
 
 
 def nearest(task: Task, known: State, wanted: Vector) -> Vector:
-    """The design to propose where the policy wants `wanted`; `ScorebedError` where limits and constraint leave none."""
+    """The design to propose where the policy wants `wanted`; `ScorebedError` where limits and
+    constraint leave none.
+    """
     room = room_of(task, known)
     if room is None:
         return known.allowed(wanted)
     low, high = _ends(room, known)
     if _empty(low, high):
         raise ScorebedError(
-            f"the design of step {known.step}, got limits that leave none ({room.reach.words()}), expected one. "
+            f"the design of step {known.step}, got limits that leave none "
+            f"({room.reach.words()}), expected one. "
             "Fix: widen the limits or lift them; or finish."
         )
     # What is inside already stays as it is, to the last digit.
@@ -107,7 +118,9 @@ def nearest(task: Task, known: State, wanted: Vector) -> Vector:
 
 
 def require_room(task: Task, known: State, limits: Limits | None) -> None:
-    """Refuse limits that leave no design for some step to come. The pending design stays if the limits allow it."""
+    """Refuse limits that leave no design for some step to come. The pending design stays if the
+    limits allow it.
+    """
     reach = task.reach
     if reach is None or limits is None:
         return
@@ -136,7 +149,9 @@ def _ends(room: Room, known: State, after: Vector | None = None) -> tuple[np.nda
 
 
 @eqx.filter_jit
-def _interval(room: Room, previous: Float[Array, " dx"], step: Int[Array, ""]) -> tuple[Array, Array]:
+def _interval(
+    room: Room, previous: Float[Array, " dx"], step: Int[Array, ""]
+) -> tuple[Array, Array]:
     return room.interval(previous, step)
 
 

@@ -1,9 +1,9 @@
-"""Experiments, their events and the policies that were refined in them, in one SQLite file, append only.
+"""Experiments, their events and the policies that were refined in them, in one SQLite file, append
+only.
 
-What has left `writing` is on the disk: write-ahead log, `synchronous = FULL`. Triggers refuse to change or delete an event,
-whoever asks. Writers take turns by `BEGIN IMMEDIATE`, threads of one process by a lock before it, so that what a writer has read
-is still true when it writes.
-"""
+What has left `writing` is on the disk: write-ahead log, `synchronous = FULL`. Triggers refuse to
+change or delete an event, whoever asks. Writers take turns by `BEGIN IMMEDIATE`, threads of one
+process by a lock before it, so that what a writer has read is still true when it writes."""
 
 import contextlib
 import dataclasses
@@ -82,7 +82,9 @@ DROP TABLE events_1;
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """What was fixed when an experiment began: the run by name, its task and policy by hash, the seed of the policy's noise."""
+    """What was fixed when an experiment began: the run by name, its task and policy by hash, the
+    seed of the policy's noise.
+    """
 
     id: int
     name: str
@@ -99,14 +101,18 @@ FIELDS = tuple(field.name for field in dataclasses.fields(Experiment))
 
 
 class Store:
-    """The file of experiments at `path`, made if it is not there. Threads may share a store; processes open one each."""
+    """The file of experiments at `path`, made if it is not there. Threads may share a store;
+    processes open one each.
+    """
 
     def __init__(self, path: Path):
         self.path = path
         self._turn = threading.RLock()
         with _explained(path):
             # Transactions are written out below, so the module's own are off.
-            self._connection = sqlite3.connect(path, timeout=PATIENCE, isolation_level=None, check_same_thread=False)
+            self._connection = sqlite3.connect(
+                path, timeout=PATIENCE, isolation_level=None, check_same_thread=False
+            )
             try:
                 self._open()
             except BaseException:
@@ -120,7 +126,9 @@ class Store:
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
-        """One transaction: nobody else writes meanwhile, and what is appended becomes durable at its end, all or nothing."""
+        """One transaction: nobody else writes meanwhile, and what is appended becomes durable at
+        its end, all or nothing.
+        """
         with self._turn, _explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
@@ -132,7 +140,14 @@ class Store:
                 raise
 
     def append(
-        self, experiment: int, kind: str, step: int, data: Mapping[str, Any], *, token: str | None = None, at: str = ""
+        self,
+        experiment: int,
+        kind: str,
+        step: int,
+        data: Mapping[str, Any],
+        *,
+        token: str | None = None,
+        at: str = "",
     ) -> Event:
         """One more event of an experiment, inside of `writing`."""
         (last,) = self._connection.execute(
@@ -147,7 +162,8 @@ class Store:
         """The events of an experiment past sequence number `after`, in order."""
         with self._turn, _explained(self.path):
             rows = self._connection.execute(
-                "SELECT sequence, kind, step, at, data, token FROM events WHERE experiment = ? AND sequence > ?"
+                "SELECT sequence, kind, step, at, data, token FROM events WHERE experiment = ? "
+                "AND sequence > ?"
                 " ORDER BY sequence",
                 (experiment, after),
             ).fetchall()
@@ -157,7 +173,9 @@ class Store:
         ]
 
     def keep(self, data: bytes) -> str:
-        """Keep a policy's file, inside of `writing`; gives the sha256 under which it is found again."""
+        """Keep a policy's file, inside of `writing`; gives the sha256 under which it is found
+        again.
+        """
         sha256 = hashlib.sha256(data).hexdigest()
         self._connection.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (sha256, data))
         return sha256
@@ -165,7 +183,9 @@ class Store:
     def kept(self, sha256: str) -> bytes:
         """The file that was kept under a hash; `CheckpointError` if it is not there as it was."""
         with self._turn, _explained(self.path):
-            row = self._connection.execute("SELECT data FROM policies WHERE sha256 = ?", (sha256,)).fetchone()
+            row = self._connection.execute(
+                "SELECT data FROM policies WHERE sha256 = ?", (sha256,)
+            ).fetchone()
         if row is None or hashlib.sha256(row[0]).hexdigest() != sha256:
             raise CheckpointError(
                 f"the refined policy {sha256[:16]} in {self.path}",
@@ -178,15 +198,21 @@ class Store:
     def experiments(self) -> list[Experiment]:
         """All of them, in the order in which they began."""
         with self._turn, _explained(self.path):
-            rows = self._connection.execute(f"SELECT {', '.join(FIELDS)} FROM experiments ORDER BY id").fetchall()
+            rows = self._connection.execute(
+                f"SELECT {', '.join(FIELDS)} FROM experiments ORDER BY id"
+            ).fetchall()
         return [Experiment(*row) for row in rows]
 
     def find(self, name: str) -> Experiment | None:
         """The experiment of that name."""
-        return next((experiment for experiment in self.experiments() if experiment.name == name), None)
+        return next(
+            (experiment for experiment in self.experiments() if experiment.name == name), None
+        )
 
     def begin(self, values: Mapping[str, Any]) -> Experiment:
-        """A new experiment, inside of `writing`. `values` are all fields but `id` and `created`, which it may have."""
+        """A new experiment, inside of `writing`. `values` are all fields but `id` and `created`,
+        which it may have.
+        """
         taken = {experiment.name for experiment in self.experiments()}
         if values["name"] in taken:
             raise ConflictError(
@@ -203,13 +229,17 @@ class Store:
         )
         found = self.find(values["name"])
         if found is None:
-            raise InvalidValueError("a new experiment", got="no row", expected="one", fix="report this.")
+            raise InvalidValueError(
+                "a new experiment", got="no row", expected="one", fix="report this."
+            )
         return found
 
     def free_name(self) -> str:
         """experiment-N with the first N past all that were used."""
         taken = {experiment.name for experiment in self.experiments()}
-        return next(name for n in range(1, len(taken) + 2) if (name := f"experiment-{n}") not in taken)
+        return next(
+            name for n in range(1, len(taken) + 2) if (name := f"experiment-{n}") not in taken
+        )
 
     def _open(self) -> None:
         execute = self._connection.execute
@@ -241,12 +271,16 @@ class Store:
         self._log_ahead()
 
     def _execute_all(self, script: str) -> None:
-        """Not `executescript`, which would end the transaction; triggers hold a semicolon of their own."""
+        """Not `executescript`, which would end the transaction; triggers hold a semicolon of their
+        own.
+        """
         for statement in _statements(script):
             self._connection.execute(statement)
 
     def _log_ahead(self) -> None:
-        """Switch to the write-ahead log. Where several processes do so at once SQLite refuses some without waiting."""
+        """Switch to the write-ahead log. Where several processes do so at once SQLite refuses some
+        without waiting.
+        """
         for attempt in range(100):
             try:
                 self._connection.execute("PRAGMA journal_mode = WAL")
@@ -294,7 +328,10 @@ def _explained(path: Path) -> Iterator[None]:
         what, reason = f"the file of experiments {path}", str(error)
         if "full" in reason:
             raise DiskFullError(
-                what, got=f"'{reason}'", expected="room for one more event", fix="free some space and enter it again."
+                what,
+                got=f"'{reason}'",
+                expected="room for one more event",
+                fix="free some space and enter it again.",
             ) from error
         if "locked" in reason:
             raise RunFolderError(

@@ -1,4 +1,6 @@
-"""Is a submission new, a repetition, or a mistake? Answered from the state alone, inside the transaction that would store it."""
+"""Is a submission new, a repetition, or a mistake? Answered from the state alone, inside the
+transaction that would store it.
+"""
 
 from typing import NamedTuple
 
@@ -7,7 +9,9 @@ from scorebed.session.state import Record, State, Vector
 
 
 class Submission(NamedTuple):
-    """An outcome as it came in: where it was measured if not as proposed, and whatever says which step is meant."""
+    """An outcome as it came in: where it was measured if not as proposed, and whatever says which
+    step is meant.
+    """
 
     y: Vector
     used: Vector | None = None
@@ -21,7 +25,9 @@ class Submission(NamedTuple):
 
 
 def repeated(known: State, sent: Submission) -> Record | None:
-    """The record that a submission repeats, None if it is new; `ConflictError` if it fits neither."""
+    """The record that a submission repeats, None if it is new; `ConflictError` if it fits
+    neither.
+    """
     before = known.submissions.get(sent.token) if sent.token is not None else None
     if before is not None:
         record = next((r for r in known.records if r.sequence == before.sequence), None)
@@ -40,7 +46,9 @@ def repeated(known: State, sent: Submission) -> Record | None:
         return None
     require_step(known, max(step, known.step))
     if step < 1:
-        raise InvalidValueError("the number of a step", got=step, expected="1 or more", fix="count from 1.")
+        raise InvalidValueError(
+            "the number of a step", got=step, expected="1 or more", fix="count from 1."
+        )
     record = known.records[step - 1]
     if not sent.is_that(record.y, record.used):
         raise taken(record)
@@ -55,9 +63,11 @@ def _step_of(known: State, sent: Submission) -> int | None:
     if record is None:
         raise ConflictError(
             "the outcome of a design",
-            got="a design that was withdrawn, because an earlier step or the circumstances were changed",
+            got="a design that was withdrawn, because an earlier step or the circumstances were "
+            "changed",
             expected="the design that is proposed now",
-            fix="look at it again; if you did measure at the old one, enter that as the design used.",
+            fix="look at it again; if you did measure at the old one, enter that as the design "
+            "used.",
         )
     return record.step
 

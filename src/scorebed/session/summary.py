@@ -22,15 +22,30 @@ def summarise(
     warnings: Sequence[str] = (),
     scope: str | None = None,
 ) -> dict[str, Any]:
-    """Everything but the particles. `problem` is a sentence where there is no posterior, or one not to be trusted."""
-    found: dict[str, Any] = {"posterior": None, "information": None, "ess": None, "particles": None, "problem": None}
+    """Everything but the particles. `problem` is a sentence where there is no posterior, or one not
+    to be trusted.
+    """
+    found: dict[str, Any] = {
+        "posterior": None,
+        "information": None,
+        "ess": None,
+        "particles": None,
+        "problem": None,
+    }
     try:
         posterior = beliefs.posterior(known.records)
     except ScorebedError as error:
         found["problem"] = str(error)
     else:
-        found |= {"posterior": [plain(m) for m in posterior.marginals], "information": posterior.information}
-        found |= {"ess": posterior.ess, "particles": len(posterior.theta), "problem": posterior.warning}
+        found |= {
+            "posterior": [plain(m) for m in posterior.marginals],
+            "information": posterior.information,
+        }
+        found |= {
+            "ess": posterior.ess,
+            "particles": len(posterior.theta),
+            "problem": posterior.warning,
+        }
     return {
         **{name: getattr(experiment, name) for name in ("name", "run", "task", "seed", "created")},
         "db": str(path),
@@ -59,7 +74,9 @@ def _values(part: Any) -> dict[str, Any] | None:
 def plain(marginal: Marginal) -> dict[str, Any]:
     """A marginal with its name and unit."""
     quantity = marginal.quantity
-    quantiles = {f"{level:g}": value for level, value in zip(QUANTILES, marginal.quantiles, strict=True)}
+    quantiles = {
+        f"{level:g}": value for level, value in zip(QUANTILES, marginal.quantiles, strict=True)
+    }
     return {
         "name": quantity.name,
         "unit": quantity.unit,

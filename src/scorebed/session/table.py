@@ -1,4 +1,6 @@
-"""Policies that hold a table of designs, one row per measurement: they have none past the last, and can be given more."""
+"""Policies that hold a table of designs, one row per measurement: they have none past the last, and
+can be given more.
+"""
 
 from typing import Any
 
@@ -14,14 +16,17 @@ from scorebed.policies.static import Static
 
 
 def lacks_designs(policy: Policy, measurements: int) -> bool:
-    """Whether a policy has designs for fewer measurements than that. Those without a table always have one more."""
+    """Whether a policy has designs for fewer measurements than that. Those without a table always
+    have one more.
+    """
     table = _table(policy)
     return table is not None and len(table) < measurements
 
 
 def extended(policy: Policy, horizon: int, trained: int, *, key: PRNGKeyArray) -> Policy:
-    """A policy with a table for `horizon` steps, or the `trained` ones if they are more: rows that it lacks are drawn at random,
-    as wide as the others. Any other policy as it is."""
+    """A policy with a table for `horizon` steps, or the `trained` ones if they are more: rows that
+    it lacks are drawn at random, as wide as the others. Any other policy as it is.
+    """
     table = _table(policy)
     if table is None:
         return policy
@@ -33,7 +38,9 @@ def extended(policy: Policy, horizon: int, trained: int, *, key: PRNGKeyArray) -
 
 
 def _table(policy: Policy) -> Any:
-    """The array of a table, or what `equinox.tree_at` has in its place; None where there is none."""
+    """The array of a table, or what `equinox.tree_at` has in its place; None where there is
+    none.
+    """
     inside = policy.inside if isinstance(policy, Constrained) else policy
     if isinstance(inside, Static):
         return inside.us

@@ -1,9 +1,11 @@
-"""Has the policy been here before? Designs of an experiment against those that the policy and its score met in training.
+"""Has the policy been here before? Designs of an experiment against those that the policy and its
+score met in training.
 
-The notion is that of `diagnostics/reach.py`: a design is out of reach if the nearest of a pool of designs of the same step is
-more than twice as far as 99% of the pool are from their own nearest neighbours, in normalised designs. The pools are designs of
-the policy itself in experiments drawn from the prior, and designs of the sampler on which a score was trained. A policy that
-always begins with one design has a pool of one point: what lies within `LEAST` of it counts as the same.
+The notion is that of `diagnostics/coverage.py`: a design is out of reach if the nearest of a pool
+of designs of the same step is more than twice as far as 99% of the pool are from their own nearest
+neighbours, in normalised designs. The pools are designs of the policy itself in experiments drawn
+from the prior, and designs of the sampler on which a score was trained. A policy that always begins
+with one design has a pool of one point: what lies within `LEAST` of it counts as the same.
 
 It looks at one step at a time: a sequence of familiar designs may still be a new one.
 """
@@ -38,10 +40,14 @@ class Pool:
     def __init__(self, task: Task, xis: Float[Array, "N T dx"]):
         self._task = task
         self._known = np.swapaxes(np.asarray(task.designs.normalise(xis), np.float64), 0, 1)
-        self._reach = [max(SLACK * float(np.quantile(_nearest(pool), REACH)), LEAST) for pool in self._known]
+        self._reach = [
+            max(SLACK * float(np.quantile(_nearest(pool), REACH)), LEAST) for pool in self._known
+        ]
 
     def holds(self, index: int, design: Vector) -> bool:
-        """Whether a design of the measurement `index`, from 0, is in reach; nothing is known past the last."""
+        """Whether a design of the measurement `index`, from 0, is in reach; nothing is known past
+        the last.
+        """
         if index >= len(self._known):
             return True
         here = np.asarray(self._task.designs.normalise(array(design)), np.float64)
@@ -49,17 +55,23 @@ class Pool:
 
 
 class Familiarity:
-    """The pools of one run, drawn when they are first asked for. Designs that nothing trained have none."""
+    """The pools of one run, drawn when they are first asked for. Designs that nothing trained have
+    none.
+    """
 
     def __init__(self, run: Run):
         self._run = run
 
     def warnings(self, known: State) -> tuple[str, ...]:
-        """A sentence for designs, used or proposed, that the policy has not met, and one for those that its score has not."""
+        """A sentence for designs, used or proposed, that the policy has not met, and one for those
+        that its score has not.
+        """
         if self._run.config.method in UNTRAINED:
             return ()
         refined = None if known.refinement is None else known.refinement.step
-        designs = [(record.step, record.used) for record in known.measured if record.used is not None]
+        designs = [
+            (record.step, record.used) for record in known.measured if record.used is not None
+        ]
         if known.proposal is not None and not known.finished:
             designs.append((known.proposal.step, known.proposal.design))
         # A refined policy was trained from its step on, on designs of its own.
@@ -71,11 +83,16 @@ class Familiarity:
         found = []
         if met:
             found.append(
-                f"The policy has not met such a design in training: {_listed(met)}. What it proposes from there on is "
+                f"The policy has not met such a design in training: {_listed(met)}. What it "
+                f"proposes from there on is "
                 "extrapolation."
             )
         if self._run.score is not None:
-            unseen = [step for i, (step, design) in enumerate(designs) if not self._sampler.holds(i, design)]
+            unseen = [
+                step
+                for i, (step, design) in enumerate(designs)
+                if not self._sampler.holds(i, design)
+            ]
             if unseen:
                 found.append(f"The score was not trained on such a design: {_listed(unseen)}.")
         return tuple(found)
@@ -90,11 +107,19 @@ class Familiarity:
     @functools.cached_property
     def _policy(self) -> Pool:
         task = self._run.task
-        return Pool(task, _rollouts(task, self._run.policy, jr.split(named(jr.key(0), "familiar", "policy"), POOL)))
+        return Pool(
+            task,
+            _rollouts(
+                task, self._run.policy, jr.split(named(jr.key(0), "familiar", "policy"), POOL)
+            ),
+        )
 
     @functools.cached_property
     def _sampler(self) -> Pool:
-        return Pool(self._run.task, _draws(self._run.sampler, jr.split(named(jr.key(0), "familiar", "sampler"), POOL)))
+        return Pool(
+            self._run.task,
+            _draws(self._run.sampler, jr.split(named(jr.key(0), "familiar", "sampler"), POOL)),
+        )
 
 
 @eqx.filter_jit
@@ -109,7 +134,9 @@ def _draws(sampler: DesignSampler, keys: Key[Array, " N"]) -> Float[Array, "N T 
 
 def _nearest(pool: np.ndarray) -> np.ndarray:
     """How far each member of a pool is from its nearest neighbour."""
-    distances = np.sqrt(sum((pool[:, i, None] - pool[None, :, i]) ** 2 for i in range(pool.shape[1])))
+    distances = np.sqrt(
+        sum((pool[:, i, None] - pool[None, :, i]) ** 2 for i in range(pool.shape[1]))
+    )
     np.fill_diagonal(distances, np.inf)
     return distances.min(1)
 

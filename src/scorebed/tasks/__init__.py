@@ -5,17 +5,17 @@ from collections.abc import Callable
 
 from scorebed.errors import InvalidValueError, UnknownNameError
 from scorebed.tasks.base import Task
-from scorebed.tasks.cartpole import CartPole
-from scorebed.tasks.closed_form import ClosedForm
-from scorebed.tasks.double_link import DoubleLink
-from scorebed.tasks.fading_noise import FadingNoise
-from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.linear_gaussian import LinearGaussian
-from scorebed.tasks.linear_markov import LinearMarkov
-from scorebed.tasks.location import LocationFinding
-from scorebed.tasks.pendulum import Pendulum
-from scorebed.tasks.projection import Projection
-from scorebed.tasks.sign import Sign
+from scorebed.tasks.library.cart_pole import CartPole
+from scorebed.tasks.library.double_link import DoubleLink
+from scorebed.tasks.library.gravimetry import Gravimetry
+from scorebed.tasks.library.location import LocationFinding
+from scorebed.tasks.library.pendulum import Pendulum
+from scorebed.tasks.oracles.closed_form import ClosedForm
+from scorebed.tasks.oracles.fading_noise import FadingNoise
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
+from scorebed.tasks.oracles.linear_markov import LinearMarkov
+from scorebed.tasks.oracles.projection import Projection
+from scorebed.tasks.oracles.sign import Sign
 
 TASKS: dict[str, Callable[..., Task]] = {
     "location-finding": LocationFinding,
@@ -27,7 +27,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "linear-gaussian": LinearGaussian,
 }
 
-# The tasks whose answers are known, for tests of everything that estimates; `linear-gaussian` alone is public.
+# The tasks whose answers are known, for tests of everything that estimates; `linear-gaussian` alone
+# is public.
 ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
     "linear-gaussian": LinearGaussian,
     "linear-gaussian-2d": functools.partial(
@@ -50,9 +51,12 @@ def make_task(name: str) -> Task:
     """A built-in task with the paper's sizes."""
     if ".py:" in name:
         raise InvalidValueError(
-            "the task", got=f"'{name}'", expected="a built-in one here",
-            fix="a file is executed only where its user names it: by train, check, or --task; docs/own-model.md has more.",
-        )  # fmt: skip
+            "the task",
+            got=f"'{name}'",
+            expected="a built-in one here",
+            fix="a file is executed only where its user names it: by train, check, or --task; "
+            "docs/own-model.md has more.",
+        )
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
     return TASKS[name]()

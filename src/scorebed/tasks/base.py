@@ -1,13 +1,14 @@
-"""The model of an experiment: prior p(θ), designs ξ, and a likelihood p(y | θ, state, ξ), written for one experiment.
+"""The model of an experiment: prior p(θ), designs ξ, and a likelihood p(y | θ, state, ξ), written
+for one experiment.
 
-A task is a final class that names its structure (`IID`, `Markov` or `History`: which history the likelihood sees) and, when
-its outcomes are Gaussian around a mean, `Gaussian`, which supplies `outcome` and `log_prob`. Batching is the caller's `vmap`;
-no task loops over time.
+A task is a final class that names its structure (`IID`, `Markov` or `History`: which history the
+likelihood sees) and, when its outcomes are Gaussian around a mean, `Gaussian`, which supplies
+`outcome` and `log_prob`. Batching is the caller's `vmap`; no task loops over time.
 
-Small fixed axes (coordinates, sources, state components) are best written out as scalars and put together by one `jnp.stack` at
-the end, as the equations are written: a scalar per sample vectorises over the batch, array arithmetic on a short trailing axis
-does not, and costs a factor of ten on the double link (`benchmarks/likelihood_kernels.py`).
-"""
+Small fixed axes (coordinates, sources, state components) are best written out as scalars and put
+together by one `jnp.stack` at the end, as the equations are written: a scalar per sample vectorises
+over the batch, array arithmetic on a short trailing axis does not, and costs a factor of ten on the
+double link (`benchmarks/likelihood_kernels.py`)."""
 
 import abc
 import math
@@ -35,14 +36,16 @@ class Task(eqx.Module):
     prior: eqx.AbstractVar[Prior]
     designs: eqx.AbstractVar[Space]
     outcomes: eqx.AbstractVar[tuple[Quantity, ...]]
-    # True if log p(y | θ, ξ) does not change when y follows its own reparameterisation: y = mean(θ, state, ξ) + constant · noise.
-    # The likelihood term of the EIG gradient is then zero for every sample. A claim to verify, not to trust.
+    # True if log p(y | θ, ξ) does not change when y follows its own reparameterisation: y = mean(θ,
+    # state, ξ) + constant · noise. The likelihood term of the EIG gradient is then zero for every
+    # sample. A claim to verify, not to trust.
     additive_noise: eqx.AbstractVar[bool]
-    # What ties designs together, and what they cost. Neither is part of the likelihood: policies and samplers obey the one,
-    # policies are trained against the other.
+    # What ties designs together, and what they cost. Neither is part of the likelihood: policies
+    # and samplers obey the one, policies are trained against the other.
     constraint: ClassVar[Constraint | None] = None
     cost: ClassVar[Cost | None] = None
-    # The names of the parameters that the experiment is about; the others are a nuisance (`interest.py`). None named: all.
+    # The names of the parameters that the experiment is about; the others are a nuisance
+    # (`interest.py`). None named: all.
     interest: ClassVar[tuple[str, ...]] = ()
     # Noise of a step beyond one number per outcome; only a model without a density can have any.
     extra_noise: ClassVar[int] = 0
@@ -64,7 +67,9 @@ class Task(eqx.Module):
 
     @property
     def noise_dim(self) -> int:
-        """Number of standard normal numbers that make the outcome of a step, dn: as many as it has coordinates, or more."""
+        """Number of standard normal numbers that make the outcome of a step, dn: as many as it has
+        coordinates, or more.
+        """
         return self.outcome_dim + self.extra_noise
 
     @abc.abstractmethod
@@ -73,19 +78,31 @@ class Task(eqx.Module):
 
     @abc.abstractmethod
     def outcome(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        noise: Float[Array, " dn"],
     ) -> Float[Array, " dy"]:
         """y as a differentiable function of standard normal noise."""
 
     @abc.abstractmethod
     def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+        self,
+        y: Float[Array, " dy"],
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
     ) -> Scalar:
         """log p(y | θ, state, ξ), normalised. 1 NLE."""
 
     @abc.abstractmethod
     def advance(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        y: Float[Array, " dy"],
     ) -> State:
         """The state after a step."""
 
@@ -94,8 +111,12 @@ SomeTask = TypeVar("SomeTask", bound=Task)
 
 
 def frozen(task: SomeTask) -> SomeTask:
-    """The task without gradients in its arrays: they are the model's, not of the network that holds it, and are not trained."""
-    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task)
+    """The task without gradients in its arrays: they are the model's, not of the network that holds
+    it, and are not trained.
+    """
+    return jax.tree.map(
+        lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task
+    )
 
 
 class IID(Task):
@@ -104,12 +125,20 @@ class IID(Task):
     def initial(self, theta: Float[Array, " k"]) -> None:
         del theta
 
-    def advance(self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> None:
+    def advance(
+        self,
+        theta: Float[Array, " k"],
+        state: None,
+        xi: Float[Array, " dx"],
+        y: Float[Array, " dy"],
+    ) -> None:
         del theta, state, xi, y
 
 
 class Markov(Task):
-    """The state is the previous outcome: transitions (y_{t−1}, ξ_t, y_t) are exchangeable. The first state is known."""
+    """The state is the previous outcome: transitions (y_{t−1}, ξ_t, y_t) are exchangeable. The
+    first state is known.
+    """
 
     @abc.abstractmethod
     def start(self) -> Float[Array, " dy"]:
@@ -120,25 +149,38 @@ class Markov(Task):
         return self.start()
 
     def advance(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        y: Float[Array, " dy"],
     ) -> Float[Array, " dy"]:
         del theta, state, xi
         return y
 
 
 class History(Task):
-    """Anything else: the state is any PyTree that follows from θ and the data by `initial` and `advance`."""
+    """Anything else: the state is any PyTree that follows from θ and the data by `initial` and
+    `advance`.
+    """
 
 
 class Implicit(Task):
-    """A model that can be simulated but has no density: `outcome` is all there is, of a noise that may have `extra_noise`."""
+    """A model that can be simulated but has no density: `outcome` is all there is, of a noise that
+    may have `extra_noise`.
+    """
 
     def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+        self,
+        y: Float[Array, " dy"],
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
     ) -> Scalar:
         del y, theta, state, xi
         raise NoDensityError(
-            f"the density of {type(self).__name__}, got a model without one (Implicit), expected `log_prob`. "
+            f"the density of {type(self).__name__}, got a model without one (Implicit), expected "
+            f"`log_prob`. "
             "Fix: use what needs none: --method score, varpost, jointvarpost or random."
         )
 
@@ -147,24 +189,37 @@ class Gaussian(Task):
     """y = mean(θ, state, ξ) + scale(θ, state, ξ) · noise, with independent coordinates."""
 
     @abc.abstractmethod
-    def mean(self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]) -> Float[Array, " dy"]:
+    def mean(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Float[Array, " dy"]:
         """Mean of the outcome."""
 
     @abc.abstractmethod
-    def scale(self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]) -> Sequence[float | Scalar]:
+    def scale(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Sequence[float | Scalar]:
         """Standard deviation of each outcome coordinate."""
 
     def outcome(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dy"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        noise: Float[Array, " dy"],
     ) -> Float[Array, " dy"]:
         scale = self.scale(theta, state, xi)
         return self.mean(theta, state, xi) + jnp.stack([s * noise[i] for i, s in enumerate(scale)])
 
     def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+        self,
+        y: Float[Array, " dy"],
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
     ) -> Scalar:
         mean = self.mean(theta, state, xi)
         scale = self.scale(theta, state, xi)
-        # Coordinate by coordinate: the compiler then sees scalars, and keeps the contrastive axis innermost.
+        # Coordinate by coordinate: the compiler then sees scalars, and keeps the contrastive axis
+        # innermost.
         terms = [-0.5 * ((y[i] - mean[i]) / s) ** 2 - jnp.log(s) for i, s in enumerate(scale)]
         return sum(terms[1:], start=terms[0]) - 0.5 * math.log(2 * math.pi) * len(terms)

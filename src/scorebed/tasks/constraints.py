@@ -1,19 +1,21 @@
-"""Limits that tie the designs of an experiment together: sampling times in order, settings that may change only so much.
+"""Limits that tie the designs of an experiment together: sampling times in order, settings that may
+change only so much.
 
     class SamplingTimes(IID, Gaussian):
         designs = ranges({"time [h]": (0.1, 24.0)})
         constraint = ordered(gap=0.5)
 
-Given the design before it, a coordinate of ξ_t may lie anywhere in a range [a_t, b_t]. A policy and a sampler go on choosing
-freely in the whole design space, and their choice v is placed in that range by a map that is increasing in v:
+Given the design before it, a coordinate of ξ_t may lie anywhere in a range [a_t, b_t]. A policy and
+a sampler go on choosing freely in the whole design space, and their choice v is placed in that
+range by a map that is increasing in v:
 
     ξ_t = a_t + (b_t − a_t) · share(v),      share(v) = F(v), or 1 − (1 − F(v))^{1/n} for coordinates in rising order
 
-F is the place of v in its own range, from 0 to 1, and n the number of steps left, this one included: the share is then the
-quantile function of the smallest of n uniform numbers, so that independent uniform choices become uniform numbers in order. The
-task itself knows nothing of all this: its steps stay independent, its designs are physical ones, and its score is learnt as fast
-as before.
-"""
+F is the place of v in its own range, from 0 to 1, and n the number of steps left, this one
+included: the share is then the quantile function of the smallest of n uniform numbers, so that
+independent uniform choices become uniform numbers in order. The task itself knows nothing of all
+this: its steps stay independent, its designs are physical ones, and its score is learnt as fast as
+before."""
 
 import dataclasses
 import math
@@ -27,13 +29,15 @@ from jaxtyping import Array, Bool, Float, Int
 from scorebed.errors import InvalidValueError, UnknownNameError, require
 from scorebed.tasks.spaces import Box, Space
 
-# The largest place in a range: beyond it the slope of the share is infinite, while that of tanh is zero.
+# The largest place in a range: beyond it the slope of the share is infinite, while that of tanh is
+# zero.
 LAST = 1 - 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What holds for one coordinate: in rising order, at least `gap` apart, and at most `change` from the design before.
+    """What holds for one coordinate: in rising order, at least `gap` apart, and at most `change`
+    from the design before.
 
     `start` is the design before the first step, if there is one.
     """
@@ -47,14 +51,18 @@ class Limit:
         """Both at once."""
         starts = [limit.start for limit in (self, other) if limit.start is not None]
         return Limit(
-            self.rising or other.rising, max(self.gap, other.gap), min(self.change, other.change),
+            self.rising or other.rising,
+            max(self.gap, other.gap),
+            min(self.change, other.change),
             starts[-1] if starts else None,
-        )  # fmt: skip
+        )
 
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Limits by the names of design coordinates; no name stands for the only coordinate. Join two of them with `&`."""
+    """Limits by the names of design coordinates; no name stands for the only coordinate. Join two
+    of them with `&`.
+    """
 
     limits: tuple[tuple[str, Limit], ...]
 
@@ -68,8 +76,13 @@ class Constraint:
         for text, limit in self.limits:
             name = text.partition("[")[0].strip()
             if not name:
-                require(len(names) == 1, "a constraint", got="no name", expected=f"one of {', '.join(names)}",
-                        fix=f'say which design it is about, like "{space.quantities[0]}".')  # fmt: skip
+                require(
+                    len(names) == 1,
+                    "a constraint",
+                    got="no name",
+                    expected=f"one of {', '.join(names)}",
+                    fix=f'say which design it is about, like "{space.quantities[0]}".',
+                )
             elif name not in names:
                 raise UnknownNameError("design of a constraint", name, names)
             i = names.index(name) if name else 0
@@ -78,26 +91,49 @@ class Constraint:
 
 
 def ordered(*names: str, gap: float | int = 0.0) -> Constraint:
-    """Designs that rise from step to step within their range, such as sampling times, by at least `gap`."""
-    require(_number(gap) and gap >= 0, "the gap between ordered designs", got=repr(gap), expected="a number from 0",
-            fix="give the least difference of two designs in a row, or leave it out.")  # fmt: skip
+    """Designs that rise from step to step within their range, such as sampling times, by at least
+    `gap`.
+    """
+    require(
+        _number(gap) and gap >= 0,
+        "the gap between ordered designs",
+        got=repr(gap),
+        expected="a number from 0",
+        fix="give the least difference of two designs in a row, or leave it out.",
+    )
     return Constraint(tuple((name, Limit(rising=True, gap=float(gap))) for name in names or ("",)))
 
 
-def steps_at_most(change: Mapping[str, Any] | float | int, *, start: Mapping[str, Any] | None = None) -> Constraint:
-    """|ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate; `start` is what the first design may not be far from, if anything."""
+def steps_at_most(
+    change: Mapping[str, Any] | float | int, *, start: Mapping[str, Any] | None = None
+) -> Constraint:
+    """|ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate; `start` is what the first design may not
+    be far from, if anything.
+    """
     changes = change if isinstance(change, Mapping) else {"": change}
     for name, value in changes.items():
-        require(_number(value) and value > 0, f"the largest change of '{name}'", got=repr(value),
-                expected="a positive number", fix='write steps_at_most({"temperature [K]": 5.0}).')  # fmt: skip
+        require(
+            _number(value) and value > 0,
+            f"the largest change of '{name}'",
+            got=repr(value),
+            expected="a positive number",
+            fix='write steps_at_most({"temperature [K]": 5.0}).',
+        )
     starts = dict(start or {})
     for name, value in starts.items():
-        require(name in changes and _number(value), f"the start of '{name}'", got=repr(value),
-                expected="a number, for a design whose change is limited",
-                fix="name it as in the limits.")  # fmt: skip
+        require(
+            name in changes and _number(value),
+            f"the start of '{name}'",
+            got=repr(value),
+            expected="a number, for a design whose change is limited",
+            fix="name it as in the limits.",
+        )
     return Constraint(
         tuple(
-            (name, Limit(change=float(value), start=float(starts[name]) if name in starts else None))
+            (
+                name,
+                Limit(change=float(value), start=float(starts[name]) if name in starts else None),
+            )
             for name, value in changes.items()
         )
     )
@@ -119,22 +155,45 @@ class Reach:
     limits: tuple[Limit, ...]
 
     def __post_init__(self) -> None:
-        for limit, quantity, low, high in zip(self.limits, self.space.quantities, *_ends(self.space), strict=True):
+        for limit, quantity, low, high in zip(
+            self.limits, self.space.quantities, *_ends(self.space), strict=True
+        ):
             name = f"the constraint on '{quantity.name}'"
             if limit.rising:
                 first = low if limit.start is None else limit.start + limit.gap
-                require(isinstance(self.space, Box), name, got="an unbounded design", expected="one with a range",
-                        fix="give it limits with ranges({…}).")  # fmt: skip
-                require(first + (self.horizon - 1) * limit.gap < high, name,
-                        got=f"{self.horizon} designs at least {limit.gap:g} apart", expected=f"room for them below {high:g}",
-                        fix="make the gap or the horizon smaller, or the range larger.")  # fmt: skip
-            require(limit.change > limit.gap, name, got=f"changes of at least {limit.gap:g} and at most {limit.change:g}",
-                    expected="the first below the second", fix="allow larger changes, or a smaller gap.")  # fmt: skip
-            require(limit.start is None or low <= limit.start <= high, name, got=f"a start at {limit.start}",
-                    expected=f"one from {low:g} to {high:g}", fix="start within the range of the design.")  # fmt: skip
+                require(
+                    isinstance(self.space, Box),
+                    name,
+                    got="an unbounded design",
+                    expected="one with a range",
+                    fix="give it limits with ranges({…}).",
+                )
+                require(
+                    first + (self.horizon - 1) * limit.gap < high,
+                    name,
+                    got=f"{self.horizon} designs at least {limit.gap:g} apart",
+                    expected=f"room for them below {high:g}",
+                    fix="make the gap or the horizon smaller, or the range larger.",
+                )
+            require(
+                limit.change > limit.gap,
+                name,
+                got=f"changes of at least {limit.gap:g} and at most {limit.change:g}",
+                expected="the first below the second",
+                fix="allow larger changes, or a smaller gap.",
+            )
+            require(
+                limit.start is None or low <= limit.start <= high,
+                name,
+                got=f"a start at {limit.start}",
+                expected=f"one from {low:g} to {high:g}",
+                fix="start within the range of the design.",
+            )
 
     def start(self) -> Float[Array, " dx"]:
-        """The design before the first step; the lower end of the range, which nothing refers to, where there is none."""
+        """The design before the first step; the lower end of the range, which nothing refers to,
+        where there is none.
+        """
         low, _ = _ends(self.space)
         return jnp.asarray(
             [
@@ -148,10 +207,13 @@ class Reach:
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """[a_t, b_t] of step number `step`, counted from 0, after the design `previous`.
 
-        An experimenter may have used another design than the proposed one; where no room is left the range is a point.
-        """
+        An experimenter may have used another design than the proposed one; where no room is left
+        the range is a point."""
         low, high = (jnp.asarray(end, previous.dtype) for end in _ends(self.space))
-        gap, change = (jnp.asarray([getattr(x, n) for x in self.limits], previous.dtype) for n in ("gap", "change"))
+        gap, change = (
+            jnp.asarray([getattr(x, n) for x in self.limits], previous.dtype)
+            for n in ("gap", "change")
+        )
         rising, anchored = jnp.asarray([x.rising for x in self.limits]), self._anchored(step)
         later = (self.horizon - 1 - step).astype(previous.dtype)
         a = jnp.where(rising & anchored, previous + gap, low)
@@ -166,24 +228,31 @@ class Reach:
     ) -> Float[Array, " dx"]:
         """ξ_t from a free choice in the design space."""
         a, b = self.interval(previous, step)
-        share = -jnp.expm1(self._power(step, free.dtype) * jnp.log1p(-jnp.minimum(self._place(free), LAST)))
+        share = -jnp.expm1(
+            self._power(step, free.dtype) * jnp.log1p(-jnp.minimum(self._place(free), LAST))
+        )
         bounded = jnp.isfinite(a) & jnp.isfinite(b)
         a, b = jnp.where(bounded, a, 0), jnp.where(bounded, b, 0)
         return jnp.where(bounded, a + (b - a) * share, free)
 
-    def lift(self, xi: Float[Array, " dx"], previous: Float[Array, " dx"], step: Int[Array, ""]) -> Inverse:
+    def lift(
+        self, xi: Float[Array, " dx"], previous: Float[Array, " dx"], step: Int[Array, ""]
+    ) -> Inverse:
         """The free choice that `place` makes ξ of, and the slope of that map."""
         a, b = self.interval(previous, step)
         bounded = jnp.isfinite(a) & jnp.isfinite(b)
-        width = jnp.where(bounded, jnp.maximum(b - jnp.where(bounded, a, 0), jnp.finfo(xi.dtype).tiny), 1)
+        width = jnp.where(
+            bounded, jnp.maximum(b - jnp.where(bounded, a, 0), jnp.finfo(xi.dtype).tiny), 1
+        )
         share = jnp.clip(jnp.where(bounded, (xi - jnp.where(bounded, a, 0)) / width, 0), 0, LAST)
         power = self._power(step, xi.dtype)
         place = jnp.minimum(-jnp.expm1(jnp.log1p(-share) / power), LAST)
         log_share = jnp.log(power) + (power - 1) * jnp.log1p(-place)
         free, log_place = self._unplace(place)
         return Inverse(
-            jnp.where(bounded, free, xi), jnp.where(bounded, jnp.log(width) + log_share + log_place, 0)
-        )  # fmt: skip
+            jnp.where(bounded, free, xi),
+            jnp.where(bounded, jnp.log(width) + log_share + log_place, 0),
+        )
 
     def obey(self, frees: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
         """A whole sequence of free choices made designs, one after another."""
@@ -193,7 +262,9 @@ class Reach:
             xi = self.place(free, previous, t)
             return xi, xi
 
-        return jax.lax.scan(step, self.start().astype(frees.dtype), (frees, jnp.arange(len(frees))))[1]
+        return jax.lax.scan(
+            step, self.start().astype(frees.dtype), (frees, jnp.arange(len(frees)))
+        )[1]
 
     def before(self, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
         """The design before each of a sequence."""
@@ -203,7 +274,8 @@ class Reach:
         """Whether a sequence of designs obeys, up to `slack` of its range or scale."""
         a, b = jax.vmap(self.interval)(self.before(xis), jnp.arange(len(xis)))
         room = slack * jnp.abs(
-            self.space.constrain(jnp.ones(self.space.dim)) - self.space.constrain(-jnp.ones(self.space.dim))
+            self.space.constrain(jnp.ones(self.space.dim))
+            - self.space.constrain(-jnp.ones(self.space.dim))
         )
         room = room.astype(xis.dtype)
         return jnp.all((a - room <= xis) & (xis <= b + room))
@@ -215,7 +287,11 @@ class Reach:
             unit = f" {q.unit}" if q.unit else ""
             apart = f", at least {limit.gap:g}{unit} apart" if limit.gap else ""
             parts += [f"{q.name} in rising order{apart}"] if limit.rising else []
-            parts += [f"{q.name} changing by at most {limit.change:g}{unit}"] if limit.change < math.inf else []
+            parts += (
+                [f"{q.name} changing by at most {limit.change:g}{unit}"]
+                if limit.change < math.inf
+                else []
+            )
         return "; ".join(parts)
 
     def _anchored(self, step: Int[Array, ""]) -> Bool[Array, " dx"]:
@@ -223,16 +299,24 @@ class Reach:
         return (step > 0) | jnp.asarray([limit.start is not None for limit in self.limits])
 
     def _power(self, step: Int[Array, ""], dtype: Any) -> Float[Array, " dx"]:
-        """1/n for coordinates in order, where the rest of the range has to hold n designs; 1 for the others."""
+        """1/n for coordinates in order, where the rest of the range has to hold n designs; 1 for
+        the others.
+        """
         sorts = jnp.asarray([limit.rising and limit.change == math.inf for limit in self.limits])
         return jnp.where(sorts, 1 / jnp.maximum(self.horizon - step, 1).astype(dtype), 1)
 
     def _place(self, free: Float[Array, " dx"]) -> Float[Array, " dx"]:
-        """Where in its own range a choice lies, from 0 to 1; without limits, by the tanh that a box would have."""
+        """Where in its own range a choice lies, from 0 to 1; without limits, by the tanh that a box
+        would have.
+        """
         normal = self.space.normalise(free)
-        return jnp.clip((1 + (normal if isinstance(self.space, Box) else jnp.tanh(normal))) / 2, 0, 1)
+        return jnp.clip(
+            (1 + (normal if isinstance(self.space, Box) else jnp.tanh(normal))) / 2, 0, 1
+        )
 
-    def _unplace(self, place: Float[Array, " dx"]) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
+    def _unplace(
+        self, place: Float[Array, " dx"]
+    ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """The inverse of `_place`, and the logarithm of its slope, d place / d free."""
         if isinstance(self.space, Box):
             low, high = (jnp.asarray(end, place.dtype) for end in _ends(self.space))
@@ -247,9 +331,12 @@ def reach_of(space: Space, horizon: int, constraint: object) -> Reach | None:
     if constraint is None:
         return None
     if not isinstance(constraint, Constraint):
-        raise InvalidValueError("the constraint of a task", got=f"a {type(constraint).__name__}",
-                                expected="ordered(…), steps_at_most(…), or both joined by &",
-                                fix="write constraint = ordered(), or leave it out.")  # fmt: skip
+        raise InvalidValueError(
+            "the constraint of a task",
+            got=f"a {type(constraint).__name__}",
+            expected="ordered(…), steps_at_most(…), or both joined by &",
+            fix="write constraint = ordered(), or leave it out.",
+        )
     return Reach(space, horizon, constraint.on(space))
 
 

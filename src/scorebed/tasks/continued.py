@@ -1,11 +1,12 @@
-"""A task some of whose steps are over: the same model, with what they taught as its prior, and only the other steps to come.
+"""A task some of whose steps are over: the same model, with what they taught as its prior, and only
+the other steps to come.
 
-What follows from the past besides the prior: a Markov task starts from its last outcome, a task with a state of its own from the
-state that its past led to (for every θ by itself), and a constraint goes on from the last design.
+What follows from the past besides the prior: a Markov task starts from its last outcome, a task
+with a state of its own from the state that its past led to (for every θ by itself), and a
+constraint goes on from the last design.
 
-The past is kept in arrays, so that a compiled program serves every history of one length (under a constraint, of one last
-design); training leaves them alone.
-"""
+The past is kept in arrays, so that a compiled program serves every history of one length (under a
+constraint, of one last design); training leaves them alone."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -58,12 +59,20 @@ class Continued(Task):
         return self.base.extra_noise
 
     def outcome(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], noise: Float[Array, " dn"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        noise: Float[Array, " dn"],
     ) -> Float[Array, " dy"]:
         return self.base.outcome(theta, state, xi, noise)
 
     def log_prob(
-        self, y: Float[Array, " dy"], theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+        self,
+        y: Float[Array, " dy"],
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
     ) -> Scalar:
         return self.base.log_prob(y, theta, state, xi)
 
@@ -105,7 +114,11 @@ class ContinuedHistory(Continued, History):
         return state_after(self.base, theta, *(rows.astype(theta.dtype) for rows in past))
 
     def advance(
-        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+        self,
+        theta: Float[Array, " k"],
+        state: State,
+        xi: Float[Array, " dx"],
+        y: Float[Array, " dy"],
     ) -> State:
         return self.base.advance(theta, state, xi, y)
 
@@ -118,29 +131,45 @@ def continued(
     *,
     steps: int | None = None,
 ) -> Continued:
-    """What is left of `task` after the designs and outcomes of its first steps, with `prior` as what is known by now.
+    """What is left of `task` after the designs and outcomes of its first steps, with `prior` as
+    what is known by now.
 
-    `steps` are those to come. Left out, they are the rest of the task's horizon, of which one at least is over; given, they may
-    be fewer or more than that, and the past may be empty.
-    """
+    `steps` are those to come. Left out, they are the rest of the task's horizon, of which one at
+    least is over; given, they may be fewer or more than that, and the past may be empty."""
     dims = (task.designs.dim, task.outcome_dim)
     left = task.horizon - len(xis) if steps is None else steps
-    fits = len(xis) == len(ys) and all(len(x) == dims[0] and len(y) == dims[1] for x, y in zip(xis, ys, strict=True))
-    require(fits and left >= 1 and (len(xis) > 0 or steps is not None), "the history of a task",
-            got=f"{len(xis)} designs and {len(ys)} outcomes" + ("" if steps is None else f" before {steps} steps"),
-            expected=f"{f'1 to {task.horizon - 1}' if steps is None else 'any number of'} steps of {dims[0]} designs and "
-            f"{dims[1]} outcomes",
-            fix="leave at least one step to be designed, or raise the horizon.")  # fmt: skip
-    made: dict[str, Any] = {"base": task, "prior": prior, "horizon": left, "constraint": _constraint(task, xis)}
+    fits = len(xis) == len(ys) and all(
+        len(x) == dims[0] and len(y) == dims[1] for x, y in zip(xis, ys, strict=True)
+    )
+    require(
+        fits and left >= 1 and (len(xis) > 0 or steps is not None),
+        "the history of a task",
+        got=f"{len(xis)} designs and {len(ys)} outcomes"
+        + ("" if steps is None else f" before {steps} steps"),
+        expected=f"{f'1 to {task.horizon - 1}' if steps is None else 'any number of'} steps of "
+        f"{dims[0]} designs and "
+        f"{dims[1]} outcomes",
+        fix="leave at least one step to be designed, or raise the horizon.",
+    )
+    made: dict[str, Any] = {
+        "base": task,
+        "prior": prior,
+        "horizon": left,
+        "constraint": _constraint(task, xis),
+    }
     if isinstance(task, IID):
         return ContinuedIID(**made)
     past_ys, past_xis = _rows(ys, dims[1]), _rows(xis, dims[0])
     if isinstance(task, Markov):
-        return ContinuedMarkov(**made, last=past_ys[-1] if len(ys) else task.start().astype(past_ys.dtype))
+        return ContinuedMarkov(
+            **made, last=past_ys[-1] if len(ys) else task.start().astype(past_ys.dtype)
+        )
     return ContinuedHistory(**made, past_ys=past_ys, past_xis=past_xis)
 
 
-def state_after(task: Task, theta: Float[Array, " k"], ys: Float[Array, "t dy"], xis: Float[Array, "t dx"]) -> State:
+def state_after(
+    task: Task, theta: Float[Array, " k"], ys: Float[Array, "t dy"], xis: Float[Array, "t dx"]
+) -> State:
     """The state of a task after a history."""
 
     def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
@@ -150,7 +179,9 @@ def state_after(task: Task, theta: Float[Array, " k"], ys: Float[Array, "t dy"],
 
 
 def _constraint(task: Task, xis: Sequence[Sequence[float]]) -> Constraint | None:
-    """That of the task, from the last design on. In numbers of Python: ranges are checked when they are made."""
+    """That of the task, from the last design on. In numbers of Python: ranges are checked when they
+    are made.
+    """
     reach = task.reach
     if reach is None or task.constraint is None or not len(xis):
         return task.constraint
@@ -162,4 +193,6 @@ def _constraint(task: Task, xis: Sequence[Sequence[float]]) -> Constraint | None
 
 def _rows(values: Sequence[Sequence[float]], dim: int) -> Float[Array, "t dim"]:
     """In the precision that everything computes with. Numbers of Python have more digits."""
-    return jnp.asarray(np.asarray(values, np.float64).reshape(len(values), dim), jnp.result_type(float))
+    return jnp.asarray(
+        np.asarray(values, np.float64).reshape(len(values), dim), jnp.result_type(float)
+    )

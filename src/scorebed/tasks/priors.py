@@ -1,9 +1,8 @@
 """Priors p(θ): named parameters, a latent map θ = f(z), z ~ N(0, I), and a density.
 
-`Independent` joins marginals, which are numpyro distributions; `GaussianPrior` has correlations. The latent map is the
-sampler: θ is always drawn as f(z), so that methods which work in z (posterior proposals, likelihood particles) and methods
-which work in θ see one prior.
-"""
+`Independent` joins marginals, which are numpyro distributions; `GaussianPrior` has correlations.
+The latent map is the sampler: θ is always drawn as f(z), so that methods which work in z (posterior
+proposals, likelihood particles) and methods which work in θ see one prior."""
 
 import abc
 import functools
@@ -23,7 +22,9 @@ from scorebed.tasks.spaces import Quantity
 
 
 class Marginal(eqx.Module):
-    """One block of parameters, independent of the others: its names, and a scalar distribution or a vector of them."""
+    """One block of parameters, independent of the others: its names, and a scalar distribution or a
+    vector of them.
+    """
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
     distribution: dist.Distribution
@@ -69,7 +70,13 @@ class Independent(Prior):
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
 
     def __init__(self, marginals: tuple[Marginal, ...]):
-        require(len(marginals) > 0, "a prior", got="no marginals", expected="at least one", fix="name a parameter.")
+        require(
+            len(marginals) > 0,
+            "a prior",
+            got="no marginals",
+            expected="at least one",
+            fix="name a parameter.",
+        )
         self.marginals = marginals
         self.quantities = tuple(q for m in marginals for q in m.quantities)
 
@@ -83,11 +90,15 @@ class Independent(Prior):
     def _blocks(self, values: Float[Array, " k"]) -> list[tuple[Marginal, Float[Array, " n"]]]:
         sizes = [len(m.quantities) for m in self.marginals]
         stops = [sum(sizes[: i + 1]) for i in range(len(sizes))]
-        return [(m, values[b - n : b]) for m, n, b in zip(self.marginals, sizes, stops, strict=True)]
+        return [
+            (m, values[b - n : b]) for m, n, b in zip(self.marginals, sizes, stops, strict=True)
+        ]
 
 
 class GaussianPrior(Prior):
-    """θ = μ₀ + L z, with the Cholesky factor L of the covariance. Python numbers, so that any precision can use them."""
+    """θ = μ₀ + L z, with the Cholesky factor L of the covariance. Python numbers, so that any
+    precision can use them.
+    """
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
     mean: tuple[float, ...] = eqx.field(static=True)
@@ -95,40 +106,54 @@ class GaussianPrior(Prior):
 
     def __check_init__(self) -> None:
         k = len(self.quantities)
-        fits = len(self.mean) == len(self.cholesky) == k and all(len(row) == k for row in self.cholesky)
-        require(fits and all(row[i] > 0 and not any(row[i + 1 :]) for i, row in enumerate(self.cholesky)),
-                "a Gaussian prior", got=f"mean={self.mean}, cholesky={self.cholesky}",
-                expected=f"{k} means and a {k} × {k} lower triangle with a positive diagonal",
-                fix="build it from its covariance with gaussian(quantities, mean, covariance).")  # fmt: skip
+        fits = len(self.mean) == len(self.cholesky) == k and all(
+            len(row) == k for row in self.cholesky
+        )
+        require(
+            fits
+            and all(row[i] > 0 and not any(row[i + 1 :]) for i, row in enumerate(self.cholesky)),
+            "a Gaussian prior",
+            got=f"mean={self.mean}, cholesky={self.cholesky}",
+            expected=f"{k} means and a {k} × {k} lower triangle with a positive diagonal",
+            fix="build it from its covariance with gaussian(quantities, mean, covariance).",
+        )
 
     def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
         rows = zip(self.mean, self.cholesky, strict=True)
-        return jnp.stack([m + sum(row[j] * z[j] for j in range(i + 1)) for i, (m, row) in enumerate(rows)])
+        return jnp.stack(
+            [m + sum(row[j] * z[j] for j in range(i + 1)) for i, (m, row) in enumerate(rows)]
+        )
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
-        # Forward substitution, written out: θ stays scalars, and no LAPACK call stands in the way of a batch.
+        # Forward substitution, written out: θ stays scalars, and no LAPACK call stands in the way
+        # of a batch.
         z: list[Scalar] = []
         log_scale = 0.0
         for i, row in enumerate(self.cholesky):
             z.append((theta[i] - self.mean[i] - sum(row[j] * z[j] for j in range(i))) / row[i])
             log_scale += math.log(row[i])
-        return -0.5 * sum((v**2 for v in z[1:]), start=z[0] ** 2) - (log_scale + 0.5 * self.dim * math.log(2 * math.pi))
+        return -0.5 * sum((v**2 for v in z[1:]), start=z[0] ** 2) - (
+            log_scale + 0.5 * self.dim * math.log(2 * math.pi)
+        )
 
 
 @functools.singledispatch
-def latent_map(distribution: dist.Distribution) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-    """z ~ N(0, 1) ↦ a draw from a scalar `distribution`; register a type here if its quantile function is missing.
+def latent_map(
+    distribution: dist.Distribution,
+) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+    """z ~ N(0, 1) ↦ a draw from a scalar `distribution`; register a type here if its quantile
+    function is missing.
 
-    The general case is the quantile function at Φ(z); where a family has a direct map it is used, since Φ(z) loses the
-    upper tail beyond z ≈ 5 in single precision.
-    """
+    The general case is the quantile function at Φ(z); where a family has a direct map it is used,
+    since Φ(z) loses the upper tail beyond z ≈ 5 in single precision."""
 
     def by_quantile(z: Float[Array, " n"]) -> Float[Array, " n"]:
         try:
             return distribution.icdf(ndtr(z))
         except NotImplementedError as error:
             raise ScorebedError(
-                f"the latent map of a prior, got {type(distribution).__name__}, which has no quantile function, expected "
+                f"the latent map of a prior, got {type(distribution).__name__}, which has no "
+                f"quantile function, expected "
                 "a distribution with one. Fix: write it as a transformed Normal or Uniform."
             ) from error
 
@@ -141,12 +166,16 @@ def _(distribution: dist.Normal) -> Callable[[Float[Array, " n"]], Float[Array, 
 
 
 @latent_map.register
-def _(distribution: dist.ExpandedDistribution) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+def _(
+    distribution: dist.ExpandedDistribution,
+) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
     return latent_map(distribution.base_dist)
 
 
 @latent_map.register
-def _(distribution: dist.TransformedDistribution) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+def _(
+    distribution: dist.TransformedDistribution,
+) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
     base = latent_map(distribution.base_dist)
 
     def push(z: Float[Array, " n"]) -> Float[Array, " n"]:
@@ -161,9 +190,8 @@ def _(distribution: dist.TransformedDistribution) -> Callable[[Float[Array, " n"
 class Floored(dist.Distribution):
     """max(x, floor) for x ~ `base`: the mass of `base` below the floor becomes an atom on it.
 
-    `log_prob` is the density with respect to Lebesgue measure plus a unit atom at the floor: log P(x ≤ floor) there,
-    −∞ below, and that of `base` above.
-    """
+    `log_prob` is the density with respect to Lebesgue measure plus a unit atom at the floor: log
+    P(x ≤ floor) there, −∞ below, and that of `base` above."""
 
     pytree_data_fields = ("base",)
     pytree_aux_fields = ("floor",)
@@ -202,9 +230,17 @@ def gaussian(
     """θ ~ N(mean, covariance)."""
     k = len(quantities)
     matrix = np.asarray(covariance, np.float64)
-    positive = matrix.shape == (k, k) and np.array_equal(matrix, matrix.T) and np.linalg.eigvalsh(matrix)[0] > 0
-    require(bool(positive) and len(mean) == k, "a Gaussian prior", got=f"mean={tuple(mean)}, covariance={matrix.tolist()}",
-            expected=f"{k} means and a symmetric positive definite {k} × {k} covariance",
-            fix="give one mean and one row of covariances per parameter.")  # fmt: skip
+    positive = (
+        matrix.shape == (k, k)
+        and np.array_equal(matrix, matrix.T)
+        and np.linalg.eigvalsh(matrix)[0] > 0
+    )
+    require(
+        bool(positive) and len(mean) == k,
+        "a Gaussian prior",
+        got=f"mean={tuple(mean)}, covariance={matrix.tolist()}",
+        expected=f"{k} means and a symmetric positive definite {k} × {k} covariance",
+        fix="give one mean and one row of covariances per parameter.",
+    )
     lower = np.linalg.cholesky(matrix).tolist()
     return GaussianPrior(quantities, tuple(map(float, mean)), tuple(map(tuple, lower)))

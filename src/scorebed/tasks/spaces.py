@@ -1,8 +1,7 @@
 """Where designs live: named coordinates with units, and the map from unconstrained u to designs ξ.
 
-Policies and design samplers work in unconstrained coordinates; `constrain` is the paper's output activation:
-ξ = scale · u for an open space and ξ = centre + half-width · tanh(u) for a box.
-"""
+Policies and design samplers work in unconstrained coordinates; `constrain` is the paper's output
+activation: ξ = scale · u for an open space and ξ = centre + half-width · tanh(u) for a box."""
 
 import abc
 import dataclasses
@@ -42,7 +41,9 @@ class Space(abc.ABC):
 
     @abc.abstractmethod
     def unconstrain(self, xi: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
-        """u(ξ), the inverse of `constrain`. On the edge of a box it gives the largest finite u of the precision."""
+        """u(ξ), the inverse of `constrain`. On the edge of a box it gives the largest finite u of
+        the precision.
+        """
 
     @abc.abstractmethod
     def log_jacobian(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
@@ -115,8 +116,11 @@ class Box(Space):
         return jnp.arctanh(jnp.clip(self.normalise(xi), -edge, edge))
 
     def log_jacobian(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
-        # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which keeps its precision where tanh u rounds to ±1.
-        return jnp.log(self.half_width) + 2 * (jnp.log(2.0).astype(u.dtype) - u - jax.nn.softplus(-2 * u))
+        # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which keeps its precision where tanh u
+        # rounds to ±1.
+        return jnp.log(self.half_width) + 2 * (
+            jnp.log(2.0).astype(u.dtype) - u - jax.nn.softplus(-2 * u)
+        )
 
     def normalise(self, xi: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
         return (xi - self._centre) / self.half_width

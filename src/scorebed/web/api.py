@@ -1,8 +1,9 @@
-"""The JSON interface: `POST /api/experiments/{id}/observe` and its siblings, for instruments and for the page's own script.
+"""The JSON interface: `POST /api/experiments/{id}/observe` and its siblings, for instruments and
+for the page's own script.
 
-Endpoints are plain functions: the framework runs them in threads, so that a posterior never holds up who asks for a design.
-A measurement is on the disk before its answer leaves; the answer has the next design, so that one request per step will do.
-"""
+Endpoints are plain functions: the framework runs them in threads, so that a posterior never holds
+up who asks for a design. A measurement is on the disk before its answer leaves; the answer has the
+next design, so that one request per step will do."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -68,7 +69,8 @@ class ImprobableError(ScorebedError):
 def make_api(hub: Hub) -> APIRouter:
     """The routes under /api."""
     bearer = HTTPBearer(
-        auto_error=False, description="The token that the server printed; the page's cookie will do too."
+        auto_error=False,
+        description="The token that the server printed; the page's cookie will do too.",
     )
     api = APIRouter(prefix="/api", responses=REFUSALS, dependencies=[Security(bearer)])
 
@@ -106,9 +108,13 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.get("/experiments/{number}/summary")
     def summary(number: int) -> dict[str, Any]:
-        """Everything but the particles: steps, notes, posterior with quantiles, information gained and expected."""
+        """Everything but the particles: steps, notes, posterior with quantiles, information gained
+        and expected.
+        """
         hub.knowledge(number)
-        return {name: value for name, value in hub.session(number).summary().items() if name != "db"}
+        return {
+            name: value for name, value in hub.session(number).summary().items() if name != "db"
+        }
 
     @api.post("/experiments/{number}/observe", response_model=Answer)
     def observe(number: int, body: Observe) -> Response:
@@ -118,8 +124,11 @@ def make_api(hub: Hub) -> APIRouter:
         if body.ask:
             hub.wait_until_warm()
             _ask_about_next(session, y, used, body)
-        record = session.exchange(y, used, step=body.step, proposal=_meant(session, body), token=body.token)
-        # Written out here: the framework would check the answer once more, and take another thread for it.
+        record = session.exchange(
+            y, used, step=body.step, proposal=_meant(session, body), token=body.token
+        )
+        # Written out here: the framework would check the answer once more, and take another thread
+        # for it.
         return Response(_answer(session, record).model_dump_json(), media_type="application/json")
 
     @api.post("/experiments/{number}/correct")
@@ -140,12 +149,16 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.post("/experiments/{number}/undo")
     def undo(number: int, body: Which) -> Answer:
-        """Take back what came last: a step, a change, or the end. Say which step, or the `sequence` that you have seen."""
+        """Take back what came last: a step, a change, or the end. Say which step, or the `sequence`
+        that you have seen.
+        """
         if body.step is None and body.sequence is None:
             raise InvalidValueError(
-                "an undo", got="neither step nor sequence", expected="one of them",
+                "an undo",
+                got="neither step nor sequence",
+                expected="one of them",
                 fix="a request that is sent twice would otherwise undo two steps.",
-            )  # fmt: skip
+            )
         with hub.acting(number, body.sequence) as session:
             session.undo(step=body.step)
             return _answer(session)
@@ -166,7 +179,9 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.get("/experiments/{number}/outlook")
     def outlook(number: int) -> list[Following]:
-        """Which design would follow which outcome, from outcomes that are low among those to expect to high ones."""
+        """Which design would follow which outcome, from outcomes that are low among those to expect
+        to high ones.
+        """
         hub.knowledge(number)
         each = hub.session(number).outlook()
         return [Following(level=one.level, y=list(one.y), design=list(one.design)) for one in each]
@@ -180,29 +195,42 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.post("/experiments/{number}/limit")
     def limit(number: int, body: Limit) -> Answer:
-        """Allow fewer designs from now on, or all of the task's again. What the policy wants outside is moved to the nearest."""
+        """Allow fewer designs from now on, or all of the task's again. What the policy wants
+        outside is moved to the nearest.
+        """
         with hub.acting(number, body.sequence) as session:
             quantities = session.task.designs.quantities
-            low, high = read_limits(body.low, quantities, "low"), read_limits(body.high, quantities, "high")
+            low, high = (
+                read_limits(body.low, quantities, "low"),
+                read_limits(body.high, quantities, "high"),
+            )
             try:
                 session.limit(low, high)
             except InvalidValueError as error:
-                raise error if isinstance(error, ConflictError) else BadFieldError(error, "low-0") from None
+                raise (
+                    error if isinstance(error, ConflictError) else BadFieldError(error, "low-0")
+                ) from None
             return _answer(session)
 
     @api.post("/experiments/{number}/plan")
     def plan(number: int, body: Plan) -> Answer:
-        """Another number of steps in all; the policy stays as it was trained unless it is refined."""
+        """Another number of steps in all; the policy stays as it was trained unless it is
+        refined.
+        """
         with hub.acting(number, body.sequence) as session:
             session.plan(body.steps)
             return _answer(session)
 
     @api.post("/experiments/{number}/refine")
     def refine(number: int, body: Refine) -> Refined:
-        """Train the policy for the steps that remain. It is kept if it is better; the answer comes when the time is over."""
+        """Train the policy for the steps that remain. It is kept if it is better; the answer comes
+        when the time is over.
+        """
         with hub.refining(number) as session:
             found = session.refine(float(body.seconds))
-            return Refined(**_answer(session).model_dump(), kept=found.kept, sentence=found.sentence)
+            return Refined(
+                **_answer(session).model_dump(), kept=found.kept, sentence=found.sentence
+            )
 
     return api
 
@@ -243,7 +271,9 @@ def _entered(session: Session, y: Any, xi: Any) -> tuple[Vector, Vector | None]:
 
 
 def _meant(session: Session, body: Observe) -> int | None:
-    """Which proposal. Visitors share the session, so what it returned last says nothing about this one."""
+    """Which proposal. Visitors share the session, so what it returned last says nothing about this
+    one.
+    """
     if body.proposal is not None or body.step is not None:
         return body.proposal
     if session.state.finished or session.state.complete:
@@ -266,7 +296,8 @@ def _ask(session: Session, records: Sequence[Record], used: Vector, y: Vector) -
         return  # nothing can be said, so nothing is asked
     if tail < IMPROBABLE:
         raise ImprobableError(
-            f"{listed(session.task.outcomes, y)} is improbable: by what is known, less than one outcome in "
+            f"{listed(session.task.outcomes, y)} is improbable: by what is known, less than one "
+            f"outcome in "
             f"{1 / IMPROBABLE:,.0f} is as far off.",
             tail,
         )
@@ -274,4 +305,6 @@ def _ask(session: Session, records: Sequence[Record], used: Vector, y: Vector) -
 
 def listed(quantities: Sequence[Quantity], values: Vector) -> str:
     """Names, values and units in one line."""
-    return ", ".join(f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True))
+    return ", ".join(
+        f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True)
+    )

@@ -1,4 +1,6 @@
-"""The application: pages and JSON interface behind the guard, and every error as a sentence with a status."""
+"""The application: pages and JSON interface behind the guard, and every error as a sentence with a
+status.
+"""
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -24,7 +26,8 @@ def make_app(hub: Hub, door: Door) -> ASGIApp:
         version=__version__,
         docs_url=None,
         redoc_url=None,
-        description="A live experiment: post an outcome, get the next design. Send `Authorization: Bearer TOKEN`.",
+        description="A live experiment: post an outcome, get the next design. Send "
+        "`Authorization: Bearer TOKEN`.",
     )
     app.include_router(make_api(hub))
     app.include_router(make_pages(hub))
@@ -40,22 +43,36 @@ def _refused(request: Request, error: Exception) -> Response:
     if isinstance(error, BadFieldError):
         return problem(422, str(error), field=error.field)
     status = 422
-    for kind, its_status in ((MissingError, 404), (ConflictError, 409), (RunFolderError, 503), (BusyError, 503)):
+    for kind, its_status in (
+        (MissingError, 404),
+        (ConflictError, 409),
+        (RunFolderError, 503),
+        (BusyError, 503),
+    ):
         if isinstance(error, kind):
             status = its_status
     return _told(request, status, str(error))
 
 
 def _malformed(request: Request, error: Exception) -> Response:
-    """The framework would send back what it got, which may be no JSON: only the place and the reason are told."""
+    """The framework would send back what it got, which may be no JSON: only the place and the
+    reason are told.
+    """
     assert isinstance(error, RequestValidationError)
-    reasons = [f"{'.'.join(str(part) for part in e['loc'][1:]) or 'the body'}: {e['msg']}" for e in error.errors()]
+    reasons = [
+        f"{'.'.join(str(part) for part in e['loc'][1:]) or 'the body'}: {e['msg']}"
+        for e in error.errors()
+    ]
     return _told(request, 422, f"The request was not understood. {'; '.join(reasons[:5])[:1000]}.")
 
 
 def _unknown(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    sentences = {404: "There is no such page.", 405: "That cannot be done here.", 400: "The body is no JSON."}
+    sentences = {
+        404: "There is no such page.",
+        405: "That cannot be done here.",
+        400: "The body is no JSON.",
+    }
     return _told(request, error.status_code, sentences.get(error.status_code, "That did not work."))
 
 

@@ -5,8 +5,8 @@
     token     the cookie that the first link set, or `Authorization: Bearer` for instruments
     body      at most 1 MiB; of the JSON interface, JSON as its standard has it: no NaN, no 1e999, no key twice
 
-Answers get a content security policy without inline script or style, and are not to be cached, framed or sniffed.
-"""
+Answers get a content security policy without inline script or style, and are not to be cached,
+framed or sniffed."""
 
 import hmac
 import ipaddress
@@ -36,7 +36,9 @@ HEADERS = {
 
 
 class Door(NamedTuple):
-    """What opens: the token, and the names that this server goes by. `any_address` is for one that listens everywhere."""
+    """What opens: the token, and the names that this server goes by. `any_address` is for one that
+    listens everywhere.
+    """
 
     token: str
     port: int
@@ -95,7 +97,11 @@ class Guard:
         body = b""
         if refusal is None:
             found = await _read(receive, headers)
-            refusal = Refusal(413, f"A request may have {LARGEST_BODY:,} bytes at most.") if found is None else None
+            refusal = (
+                Refusal(413, f"A request may have {LARGEST_BODY:,} bytes at most.")
+                if found is None
+                else None
+            )
             body = found or b""
         if refusal is None and scope["method"] not in SAFE:
             refusal = _not_json(headers, body)
@@ -107,10 +113,17 @@ class Guard:
     def _stranger(self, method: str, headers: Mapping[str, str]) -> Refusal | None:
         host, origin = headers.get("host", ""), headers.get("origin")
         if not self.door.knows(host):
-            return Refusal(421, "This server does not go by that name. Open the link that it printed when it started.")
+            return Refusal(
+                421,
+                "This server does not go by that name. Open the link that it printed when it "
+                "started.",
+            )
         if origin is not None and origin.lower() != f"http://{host.lower()}":
             return Refusal(403, "The request comes from another page.")
-        if method not in SAFE and headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        if method not in SAFE and headers.get("sec-fetch-site", "same-origin") not in (
+            "same-origin",
+            "none",
+        ):
             return Refusal(403, "The request comes from another page.")
         return None
 
@@ -120,30 +133,43 @@ class Guard:
             return None
         if not self.door.opens(_cookie(headers, self.door.cookie)):
             return Refusal(
-                401, "Open the link that the server printed when it started: it has the token that opens this page."
+                401,
+                "Open the link that the server printed when it started: it has the token that "
+                "opens this page.",
             )
         if method not in SAFE and "origin" not in headers:
             return Refusal(
-                403, "A request with a cookie needs an Origin. Instruments send 'Authorization: Bearer TOKEN'."
+                403,
+                "A request with a cookie needs an Origin. Instruments send 'Authorization: "
+                "Bearer TOKEN'.",
             )
         return None
 
     def _first_link(self, scope: Scope) -> Response:
-        """The token becomes a cookie. The page moves on by itself: after a redirect from elsewhere no strict cookie is sent."""
+        """The token becomes a cookie. The page moves on by itself: after a redirect from elsewhere
+        no strict cookie is sent.
+        """
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[-1]
         if not self.door.opens(token):
             return refuse(
-                _headers(scope), Refusal(403, "This link is out of date. Open the one that the server printed last.")
+                _headers(scope),
+                Refusal(
+                    403, "This link is out of date. Open the one that the server printed last."
+                ),
             )
         response = HTMLResponse(render("welcome.html"))
-        response.set_cookie(self.door.cookie, self.door.token, httponly=True, samesite="strict", path="/")
+        response.set_cookie(
+            self.door.cookie, self.door.token, httponly=True, samesite="strict", path="/"
+        )
         return response
 
 
 def refuse(headers: Mapping[str, str], refusal: Refusal) -> Response:
     """A page for people, JSON for programs."""
     status = refusal.status
-    sentence = refusal.sentence.encode("utf-8", "backslashreplace").decode()  # halves of characters cannot be sent
+    sentence = refusal.sentence.encode(
+        "utf-8", "backslashreplace"
+    ).decode()  # halves of characters cannot be sent
     if "text/html" in headers.get("accept", ""):
         return HTMLResponse(render("refused.html", status=status, sentence=sentence), status)
     return problem(status, sentence)
@@ -168,7 +194,9 @@ def _is_first_link(scope: Scope) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Names in lower case. A header that comes twice is joined, and then is no name, origin or token of ours."""
+    """Names in lower case. A header that comes twice is joined, and then is no name, origin or
+    token of ours.
+    """
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")

@@ -18,11 +18,15 @@ from scorebed.session.store import Experiment, Store
 from scorebed.web.knowledge import Knowledge, know
 
 REMEMBERED = 1000  # tokens of new experiments
-SEATS = 8  # who may wait for a posterior at one time; the framework has 40 threads, and designs need some of them
+# who may wait for a posterior at one time; the framework has 40 threads, and designs need some of
+# them
+SEATS = 8
 
 
 class Listed(NamedTuple):
-    """One line of the list. `ours` is whether this run can go on with it: another run may share the file."""
+    """One line of the list. `ours` is whether this run can go on with it: another run may share the
+    file.
+    """
 
     experiment: Experiment
     state: State
@@ -49,7 +53,9 @@ class _Room:
 
 
 class Hub:
-    """Threads share a hub. Everything lasting is in the store, so that a terminal may take part in the same experiment."""
+    """Threads share a hub. Everything lasting is in the store, so that a terminal may take part in
+    the same experiment.
+    """
 
     def __init__(self, run: Run, *, db: Path | None = None, particles: int = PARTICLES):
         self.run, self.particles = run, particles
@@ -67,7 +73,9 @@ class Hub:
         self.store.close()
 
     def warm(self) -> None:
-        """Compile in the background what the first visitor would wait for. Posteriors wait for it: nothing is compiled twice."""
+        """Compile in the background what the first visitor would wait for. Posteriors wait for it:
+        nothing is compiled twice.
+        """
         self._warm.clear()
         threading.Thread(target=self._compile, name="warm", daemon=True).start()
 
@@ -96,7 +104,9 @@ class Hub:
         with self._turn:
             if token is not None and token in self._begun:
                 return self.session(self._begun[token])
-            session = Session.create(self.run, db=self.store, experiment=name, seed=seed, particles=self.particles)
+            session = Session.create(
+                self.run, db=self.store, experiment=name, seed=seed, particles=self.particles
+            )
             number = session.experiment.id
             self._rooms[number] = _Room(session)
             if token is not None:
@@ -106,14 +116,18 @@ class Hub:
             return session
 
     def session(self, number: int) -> Session:
-        """The experiment with this id; `ConflictError` if it belongs to another run, `MissingError` if there is none."""
+        """The experiment with this id; `ConflictError` if it belongs to another run, `MissingError`
+        if there is none.
+        """
         return self._room(number).session
 
     # ---- one at a time
 
     @contextmanager
     def acting(self, number: int, sequence: int | None) -> Iterator[Session]:
-        """Visitors act one after another. `sequence` refuses one who has not seen the latest events yet."""
+        """Visitors act one after another. `sequence` refuses one who has not seen the latest events
+        yet.
+        """
         room = self._room(number)
         with room.turn:
             if sequence is not None and room.session.state.sequence != sequence:
@@ -131,7 +145,8 @@ class Hub:
         room = self._room(number)
         if not room.refining.acquire(blocking=False):
             raise BusyError(
-                "a refined policy, got one that is being trained, expected none. Fix: wait until it is done."
+                "a refined policy, got one that is being trained, expected none. Fix: wait until "
+                "it is done."
             )
         try:
             self.wait_until_warm()
@@ -143,7 +158,10 @@ class Hub:
         """What is known by now, computed once for all who watch."""
         room = self._room(number)
         if not self.seats.acquire(blocking=False):
-            raise BusyError(f"the posterior, got {SEATS} who wait for one, expected fewer. Fix: ask again in a second.")
+            raise BusyError(
+                f"the posterior, got {SEATS} who wait for one, expected fewer. Fix: ask again in "
+                f"a second."
+            )
         try:
             self.wait_until_warm()
             with room.thinking:
@@ -162,9 +180,12 @@ class Hub:
                 found = next((e for e in self.store.experiments() if e.id == number), None)
                 if found is None:
                     raise MissingError(
-                        f"the experiment, got number {number}, expected one of the list. Fix: look at the list."
+                        f"the experiment, got number {number}, expected one of the list. Fix: "
+                        f"look at the list."
                     )
-                session = Session.open(self.run, db=self.store, experiment=found.name, particles=self.particles)
+                session = Session.open(
+                    self.run, db=self.store, experiment=found.name, particles=self.particles
+                )
                 self._rooms[number] = _Room(session)
             return self._rooms[number]
 
@@ -186,7 +207,9 @@ class Hub:
         try:
             with (
                 tempfile.TemporaryDirectory() as folder,
-                Session.create(self.run, db=Path(folder) / FILE, particles=self.particles) as scratch,
+                Session.create(
+                    self.run, db=Path(folder) / FILE, particles=self.particles
+                ) as scratch,
             ):
                 scratch.warm()
         except ScorebedError:

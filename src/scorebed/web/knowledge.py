@@ -1,4 +1,6 @@
-"""What is known after the steps so far, in the form that a page shows: marginals, information, what to expect next, pictures."""
+"""What is known after the steps so far, in the form that a page shows: marginals, information, what
+to expect next, pictures.
+"""
 
 from typing import NamedTuple
 
@@ -26,7 +28,9 @@ class Expected(NamedTuple):
 
 
 class Knowledge(NamedTuple):
-    """As of the first `sequence` events. `problem` is a sentence where there is no posterior or a doubtful one."""
+    """As of the first `sequence` events. `problem` is a sentence where there is no posterior or a
+    doubtful one.
+    """
 
     sequence: int
     proposal: int | None
@@ -48,7 +52,9 @@ class Knowledge(NamedTuple):
 
 
 def know(session: Session, state: State) -> Knowledge:
-    """Everything about `state`. Where the posterior cannot be had the reason stands in its place, and the steps are drawn."""
+    """Everything about `state`. Where the posterior cannot be had the reason stands in its place,
+    and the steps are drawn.
+    """
     proposal = None if state.finished else state.proposal
     number = None if proposal is None else proposal.id
     beliefs = session.beliefs
@@ -76,8 +82,13 @@ def know(session: Session, state: State) -> Knowledge:
         session.expected,
         posterior.ess,
         len(posterior.theta),
-        tuple(Expected(m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH]) for m in predicted),
-        draw_information(gained, [0, *(r.step for r in state.measured)], state.horizon, session.expected),
+        tuple(
+            Expected(m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH])
+            for m in predicted
+        ),
+        draw_information(
+            gained, [0, *(r.step for r in state.measured)], state.horizon, session.expected
+        ),
         _marginal_pictures(prior, posterior),
         space.svg,
         space.caption,
@@ -94,7 +105,9 @@ def _marginal_pictures(prior: Posterior, posterior: Posterior) -> tuple[Markup, 
 
 
 def _curve(session: Session, state: State) -> Curve:
-    """The outcome to expect along the only design coordinate, where the task has one and steps are independent."""
+    """The outcome to expect along the only design coordinate, where the task has one and steps are
+    independent.
+    """
     grid = Curve.grid(session.task, state)
     if not grid:
         return Curve()

@@ -1,8 +1,8 @@
 """The pages: whole ones, and the parts of them that change while somebody watches.
 
-A part is one or more elements with an id and a `data-key`; the script replaces those whose key has changed and leaves the rest
-alone, so that what is being typed and where the focus is stay as they are.
-"""
+A part is one or more elements with an id and a `data-key`; the script replaces those whose key has
+changed and leaves the rest alone, so that what is being typed and where the focus is stay as they
+are."""
 
 from importlib import resources
 
@@ -63,11 +63,15 @@ def make_pages(hub: Hub) -> APIRouter:
 
     @pages.get("/experiments/{number}/experiment.csv")
     def as_csv(number: int) -> Response:
-        return _file(hub.session(number).export_csv(), f"experiment-{number}.csv", "text/csv; charset=utf-8")
+        return _file(
+            hub.session(number).export_csv(), f"experiment-{number}.csv", "text/csv; charset=utf-8"
+        )
 
     @pages.get("/experiments/{number}/experiment.json")
     def as_json(number: int) -> Response:
-        return _file(hub.session(number).export_json(), f"experiment-{number}.json", "application/json")
+        return _file(
+            hub.session(number).export_json(), f"experiment-{number}.json", "application/json"
+        )
 
     @pages.get("/static/{name}")
     def static(name: str) -> Response:
@@ -102,7 +106,9 @@ def _now(session: Session) -> dict[str, object]:
         "designs": session.task.designs.quantities,
         "outcomes": session.task.outcomes,
         "can_skip": isinstance(session.task, IID),
-        "wanted": None if proposal is None else wanted_sentence(proposal, session.task.designs.quantities),
+        "wanted": None
+        if proposal is None
+        else wanted_sentence(proposal, session.task.designs.quantities),
         "circumstances": session.circumstances(),
         "trained_horizon": session.experiment.horizon,
         "longest_plan": LONGEST_PLAN,
@@ -134,7 +140,9 @@ def _outlook(hub: Hub, number: int) -> dict[str, object]:
 
 
 def _proposal(session: Session) -> tuple[Proposal | None, str | None]:
-    """The next design, stored before it is shown; a sentence where there should be one and is not."""
+    """The next design, stored before it is shown; a sentence where there should be one and is
+    not.
+    """
     if session.state.finished or session.state.complete:
         return None, None
     try:
@@ -161,4 +169,6 @@ def _static(name: str) -> bytes:
 
 
 def _file(text: str, name: str, kind: str) -> Response:
-    return Response(text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'})
+    return Response(
+        text, media_type=kind, headers={"Content-Disposition": f'attachment; filename="{name}"'}
+    )

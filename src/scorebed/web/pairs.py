@@ -1,8 +1,9 @@
-"""Particles of the posterior, two parameters at a time: a triangle of all pairs, or the pairs that say most about each other.
+"""Particles of the posterior, two parameters at a time: a triangle of all pairs, or the pairs that
+say most about each other.
 
-A pair says much if knowing one narrows the other: their mutual information, from counts in eight by eight cells of equal
-marginal mass. It sees what a correlation does not, such as two places that each may be the right one.
-"""
+A pair says much if knowing one narrows the other: their mutual information, from counts in eight by
+eight cells of equal marginal mass. It sees what a correlation does not, such as two places that
+each may be the right one."""
 
 import itertools
 from collections.abc import Sequence
@@ -51,7 +52,10 @@ def caption(quantities: Sequence[Quantity]) -> str:
     """The words beneath."""
     if len(quantities) <= ALL:
         return "Each dot is a particle of the posterior. The number is the correlation."
-    return f"Of {len(quantities)} parameters the {MOST} pairs that say most about each other. The number is the correlation."
+    return (
+        f"Of {len(quantities)} parameters the {MOST} pairs that say most about each other. The "
+        f"number is the correlation."
+    )
 
 
 def _cells(column: np.ndarray) -> np.ndarray:
@@ -61,8 +65,12 @@ def _cells(column: np.ndarray) -> np.ndarray:
 
 
 def _shared(first: np.ndarray, second: np.ndarray) -> float:
-    """Mutual information of two columns of cells, in nats. Small samples add the same to every pair."""
-    joint = np.bincount(first * CELLS + second, minlength=CELLS**2).reshape(CELLS, CELLS) / len(first)
+    """Mutual information of two columns of cells, in nats. Small samples add the same to every
+    pair.
+    """
+    joint = np.bincount(first * CELLS + second, minlength=CELLS**2).reshape(CELLS, CELLS) / len(
+        first
+    )
     flat = joint.sum(0)[None, :] * joint.sum(1)[:, None]
     filled = joint > 0
     return float((joint[filled] * np.log(joint[filled] / flat[filled])).sum())
@@ -74,7 +82,9 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _triangle(quantities: Sequence[Quantity], ranges: Sequence[Range], theta: np.ndarray) -> Markup:
-    """Columns are all parameters but the last, rows all but the first; names and numbers stand once, at the edges."""
+    """Columns are all parameters but the last, rows all but the first; names and numbers stand
+    once, at the edges.
+    """
     n = len(quantities) - 1
     side = (WIDTH - LEFT - GAP * n) / n
     side, height = min(side, 190.0), TOP + n * (min(side, 190.0) + GAP) + BOTTOM
@@ -94,7 +104,10 @@ def _triangle(quantities: Sequence[Quantity], ranges: Sequence[Range], theta: np
 
 
 def _row(
-    quantities: Sequence[Quantity], ranges: Sequence[Range], theta: np.ndarray, pairs: Sequence[tuple[int, int]]
+    quantities: Sequence[Quantity],
+    ranges: Sequence[Range],
+    theta: np.ndarray,
+    pairs: Sequence[tuple[int, int]],
 ) -> Markup:
     """Panels with axes of their own, two side by side."""
     side = (WIDTH - 2 * (LEFT + GAP)) / 2
@@ -103,7 +116,11 @@ def _row(
     for k, (i, j) in enumerate(pairs):
         x, y = LEFT + k % 2 * (side + LEFT + GAP), TOP + k // 2 * pitch
         mark, words = _panel(quantities, ranges, theta, (i, j), x, y, side)
-        marks += [mark, _up(quantities[j], ranges[j], x, y, side), _across(quantities[i], ranges[i], x, y + side, side)]
+        marks += [
+            mark,
+            _up(quantities[j], ranges[j], x, y, side),
+            _across(quantities[i], ranges[i], x, y + side, side),
+        ]
         told.append(words)
     return _whole(marks, told, WIDTH, TOP + (len(pairs) + 1) // 2 * pitch)
 
@@ -146,7 +163,9 @@ def _across(quantity: Quantity, range_: Range, x: float, y: float, side: float) 
         for value in _few(range_, side)
     ]
     each.append(
-        Markup('<text class="label middle" x="{:.1f}" y="{:.1f}">{}</text>').format(x + side / 2, y + 32, quantity)
+        Markup('<text class="label middle" x="{:.1f}" y="{:.1f}">{}</text>').format(
+            x + side / 2, y + 32, quantity
+        )
     )
     return Markup("").join(each)
 
@@ -172,7 +191,11 @@ def _few(range_: Range, side: float) -> list[float]:
     """Round numbers, away from the ends where those of the neighbour stand."""
     low, high = range_
     margin = 0.1 * (high - low)
-    return [tick for tick in ticks(range_, 3 if side > 90 else 2) if low + margin <= tick <= high - margin]
+    return [
+        tick
+        for tick in ticks(range_, 3 if side > 90 else 2)
+        if low + margin <= tick <= high - margin
+    ]
 
 
 def _whole(marks: Sequence[Markup], told: Sequence[str], width: float, height: float) -> Markup:

@@ -1,4 +1,5 @@
-"""The pictures of a live experiment: information against the step, marginals, and the steps in the task's own space.
+"""The pictures of a live experiment: information against the step, marginals, and the steps in the
+task's own space.
 
 two design coordinates                     a map: where was measured, where next, and where hidden things may be
 one, with independent steps, one outcome   the outcome along it: what to expect, and what was measured
@@ -15,8 +16,8 @@ from scorebed.session.posterior import QUANTILES, Marginal, Posterior
 from scorebed.session.state import Record, State, Vector
 from scorebed.session.summary import Expectation
 from scorebed.tasks.base import IID, Task
-from scorebed.tasks.gravimetry import Gravimetry
-from scorebed.tasks.location import LocationFinding
+from scorebed.tasks.library.gravimetry import Gravimetry
+from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.spaces import Box, Quantity, Real
 from scorebed.web.pairs import shared_range
 from scorebed.web.rendering import number
@@ -36,7 +37,9 @@ class Picture(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What to expect along one design coordinate: 90% of the outcomes lie between `low` and `high`."""
+    """What to expect along one design coordinate: 90% of the outcomes lie between `low` and
+    `high`.
+    """
 
     x: Vector = ()
     low: Vector = ()
@@ -83,20 +86,33 @@ def draw_information(
 def draw_marginal(quantity: Quantity, prior: np.ndarray, posterior: np.ndarray) -> Markup:
     """Histograms on one scale: the prior as an outline, the posterior filled."""
     edges = np.linspace(*shared_range(prior, posterior), BINS + 1)
-    heights = [np.histogram(values, edges)[0] / max(len(values), 1) for values in (prior, posterior)]
+    heights = [
+        np.histogram(values, edges)[0] / max(len(values), 1) for values in (prior, posterior)
+    ]
     top = max(float(h.max()) for h in heights)
-    plot = Plot((float(edges[0]), float(edges[-1])), (0.0, top * 1.05 or 1.0), width=180, height=110, y_ticks=False)
+    plot = Plot(
+        (float(edges[0]), float(edges[-1])),
+        (0.0, top * 1.05 or 1.0),
+        width=180,
+        height=110,
+        y_ticks=False,
+    )
     plot.area(_steps(edges, heights[1]), "posterior")
     plot.line(_steps(edges, heights[0]), "prior")
     five, ninety_five = np.quantile(posterior, (0.05, 0.95))
     return plot.render(
-        f"{quantity}: 90% of the posterior between {number(float(five), 4)} and {number(float(ninety_five), 4)}; "
+        f"{quantity}: 90% of the posterior between {number(float(five), 4)} and "
+        f"{number(float(ninety_five), 4)}; "
         "the outline is the prior."
     )
 
 
 def draw_space(
-    task: Task, state: State, posterior: Posterior | None, predicted: Sequence[Marginal], curve: Curve
+    task: Task,
+    state: State,
+    posterior: Posterior | None,
+    predicted: Sequence[Marginal],
+    curve: Curve,
 ) -> Picture:
     """The steps so far and the next design. Works without a posterior."""
     if task.designs.dim == 2:
@@ -111,12 +127,16 @@ def draw_space(
 
 def _along(task: Task, state: State, predicted: Sequence[Marginal], curve: Curve) -> Picture:
     design, outcome = task.designs.quantities[0], task.outcomes[0]
-    points = [(r, r.used[0], r.y[0]) for r in state.measured if r.used is not None and r.y is not None]
+    points = [
+        (r, r.used[0], r.y[0]) for r in state.measured if r.used is not None and r.y is not None
+    ]
     plot = Plot(
         _limits(task, state, 0),
         spread([*curve.low, *curve.high, *(y for _, _, y in points)]),
-        height=300, x_label=str(design), y_label=str(outcome),
-    )  # fmt: skip
+        height=300,
+        x_label=str(design),
+        y_label=str(outcome),
+    )
     if curve.x:
         there = list(zip(curve.x, curve.high, strict=True))
         plot.area([*there, *reversed(list(zip(curve.x, curve.low, strict=True)))], "expected")
@@ -130,10 +150,13 @@ def _along(task: Task, state: State, predicted: Sequence[Marginal], curve: Curve
     for record, x, y in points:
         plot.dot(x, y, "dot", r=5.0, title=_told(task, record))
         plot.text(x, y, str(record.step), "step-word", dx=8.0, dy=-6.0)
-    told = f"{outcome} against {design}: {len(points)} measurements" + (", and the next design." if proposal else ".")
+    told = f"{outcome} against {design}: {len(points)} measurements" + (
+        ", and the next design." if proposal else "."
+    )
     return Picture(
         plot.render(told),
-        f"Measurements by step. Shaded: 90% of the outcomes to expect by what is known, along {design}.",
+        f"Measurements by step. Shaded: 90% of the outcomes to expect by what is known, along "
+        f"{design}.",
     )
 
 
@@ -154,7 +177,13 @@ def _map(task: Task, state: State, posterior: Posterior | None) -> Picture:
     clouds = _clouds(task, posterior)
     across, up = (_around(task, state, clouds, i) for i in (0, 1))
     first, second = task.designs.quantities
-    plot = Plot(*_same_scale(across, up, task), width=440, height=440, x_label=str(first), y_label=str(second))
+    plot = Plot(
+        *_same_scale(across, up, task),
+        width=440,
+        height=440,
+        x_label=str(first),
+        y_label=str(second),
+    )
     for k, cloud in enumerate(clouds):
         for x, y in cloud[:: max(1, len(cloud) // SHOWN)]:
             if plot.x[0] <= x <= plot.x[1] and plot.y[0] <= y <= plot.y[1]:
@@ -168,10 +197,14 @@ def _map(task: Task, state: State, posterior: Posterior | None) -> Picture:
     if proposal is not None:
         title = f"next: {number(proposal.design[0])}, {number(proposal.design[1])}"
         plot.cross(proposal.design[0], proposal.design[1], "next-mark", title=title)
-    told = f"Map of {first} and {second}: {len(points)} measurements" + (", and the next design." if proposal else ".")
+    told = f"Map of {first} and {second}: {len(points)} measurements" + (
+        ", and the next design." if proposal else "."
+    )
     hidden = _hidden(task)
     cloud_told = f" Small dots: where {hidden} may be." if clouds and hidden else ""
-    return Picture(plot.render(told), f"Circles: measurements by step. Cross: the next design.{cloud_told}")
+    return Picture(
+        plot.render(told), f"Circles: measurements by step. Cross: the next design.{cloud_told}"
+    )
 
 
 def _around(task: Task, state: State, clouds: list[np.ndarray], i: int) -> Range:
@@ -190,7 +223,13 @@ def _clouds(task: Task, posterior: Posterior | None) -> list[np.ndarray]:
 
 
 def _hidden(task: Task) -> str:
-    return "the sources" if isinstance(task, LocationFinding) else "the void" if isinstance(task, Gravimetry) else ""
+    return (
+        "the sources"
+        if isinstance(task, LocationFinding)
+        else "the void"
+        if isinstance(task, Gravimetry)
+        else ""
+    )
 
 
 def _same_scale(x: Range, y: Range, task: Task) -> tuple[Range, Range]:
@@ -211,19 +250,31 @@ def _series(task: Task, state: State, predicted: Sequence[Marginal]) -> Picture:
     rows = []
     for i, quantity in enumerate(task.designs.quantities):
         taken = [(float(r.step), r.used[i]) for r in state.measured if r.used is not None]
-        rows.append(_row(state, quantity, taken, None if proposal is None else (proposal.design[i],) * 2))
+        rows.append(
+            _row(state, quantity, taken, None if proposal is None else (proposal.design[i],) * 2)
+        )
     for i, quantity in enumerate(task.outcomes):
         taken = [(float(r.step), r.y[i]) for r in state.measured if r.y is not None]
         band = (predicted[i].quantiles[LOW], predicted[i].quantiles[HIGH]) if predicted else None
         rows.append(_row(state, quantity, taken, band))
-    caption = "Designs and outcomes by step. Coloured: the next design, and where 90% of its outcomes are expected."
+    caption = (
+        "Designs and outcomes by step. Coloured: the next design, and where 90% of its "
+        "outcomes are expected."
+    )
     return Picture(Markup("").join(rows), caption)
 
 
-def _row(state: State, quantity: Quantity, taken: list[tuple[float, float]], coming: Range | None) -> Markup:
+def _row(
+    state: State, quantity: Quantity, taken: list[tuple[float, float]], coming: Range | None
+) -> Markup:
     values = [y for _, y in taken] + list(coming or ())
     plot = Plot(
-        (0.5, state.horizon + 0.5), spread(values, 0.15), height=150, x_label="", y_label=str(quantity), whole_x=True
+        (0.5, state.horizon + 0.5),
+        spread(values, 0.15),
+        height=150,
+        x_label="",
+        y_label=str(quantity),
+        whole_x=True,
     )
     plot.line(taken, "curve")
     for x, y in taken:
@@ -245,4 +296,6 @@ def _steps(edges: np.ndarray, heights: np.ndarray) -> list[tuple[float, float]]:
 
 def _told(task: Task, record: Record) -> str:
     values = zip(task.outcomes, record.y or (), strict=False)
-    return f"step {record.step}: " + ", ".join(f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in values)
+    return f"step {record.step}: " + ", ".join(
+        f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in values
+    )

@@ -1,7 +1,7 @@
 """What instruments and the page may send, and what they get back: the schema of `openapi.json`.
 
-Numbers are checked by `session.entry`, the same as in a terminal, so that they are refused with the same sentences.
-"""
+Numbers are checked by `session.entry`, the same as in a terminal, so that they are refused with the
+same sentences."""
 
 from typing import Annotated, Any
 
@@ -13,7 +13,9 @@ from scorebed.session.state import Proposal, Record, State, Vector
 from scorebed.tasks.spaces import Quantity
 
 _ONE = [{"type": "number"}, {"type": "string", "description": "a number as typed: 0.52, -1.5e-3"}]
-Values = Annotated[Any, WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]})]
+Values = Annotated[
+    Any, WithJsonSchema({"anyOf": [*_ONE, {"type": "array", "items": {"anyOf": _ONE}}]})
+]
 Number = Annotated[StrictInt, Field(ge=1, le=10**9)]
 Seen = Annotated[StrictInt, Field(ge=0)]
 LONGEST_REFINING = 600  # seconds that a request may take
@@ -36,23 +38,38 @@ class Message(BaseModel):
 class Begin(Message):
     """A new experiment."""
 
-    name: StrictStr | None = Field(None, description="At most 80 characters; experiment-N if left out.")
+    name: StrictStr | None = Field(
+        None, description="At most 80 characters; experiment-N if left out."
+    )
     seed: Annotated[StrictInt, Field(ge=0, lt=2**31)] | None = Field(
         None, description="Seed of the policy's noise; random if left out."
     )
-    token: StrictStr | None = Field(None, max_length=200, description="Yours; sent again, it begins nothing new.")
+    token: StrictStr | None = Field(
+        None, max_length=200, description="Yours; sent again, it begins nothing new."
+    )
 
 
 class Observe(Message):
     """The outcome of the next step."""
 
-    y: Values = Field(description="The outcome: a number, or one per coordinate in the task's order and units.")
-    xi: Values = Field(None, description="The design that was used, if it was not the one proposed.")
-    proposal: Number | None = Field(None, description="Id of the proposal that was measured. Recommended.")
-    step: Number | None = Field(None, description="Number of the step, from 1. Refused if it is not the next one.")
-    token: StrictStr | None = Field(None, description="Yours, for retries: the same token stores one row only.")
+    y: Values = Field(
+        description="The outcome: a number, or one per coordinate in the task's order and units."
+    )
+    xi: Values = Field(
+        None, description="The design that was used, if it was not the one proposed."
+    )
+    proposal: Number | None = Field(
+        None, description="Id of the proposal that was measured. Recommended."
+    )
+    step: Number | None = Field(
+        None, description="Number of the step, from 1. Refused if it is not the next one."
+    )
+    token: StrictStr | None = Field(
+        None, description="Yours, for retries: the same token stores one row only."
+    )
     ask: StrictBool = Field(
-        False, description="Answer an improbable outcome with 409 and `improbable` instead of storing it."
+        False,
+        description="Answer an improbable outcome with 409 and `improbable` instead of storing it.",
     )
 
 
@@ -66,7 +83,9 @@ class Correct(Message):
 
 
 class Which(Message):
-    """The next step (skip) or the last one (undo), by number; `sequence` refuses a request that missed the latest event."""
+    """The next step (skip) or the last one (undo), by number; `sequence` refuses a request that
+    missed the latest event.
+    """
 
     step: Number | None = None
     sequence: Seen | None = None
@@ -76,11 +95,15 @@ class WhatIf(Message):
     """An outcome that has not been measured."""
 
     y: Values = Field(description="The outcome, as in `observe`.")
-    xi: Values = Field(None, description="The design that it would be measured at, if not the one proposed.")
+    xi: Values = Field(
+        None, description="The design that it would be measured at, if not the one proposed."
+    )
 
 
 class Limit(Message):
-    """Tighter limits of the designs, one per coordinate; null or empty where there is none. Without any they are lifted."""
+    """Tighter limits of the designs, one per coordinate; null or empty where there is none. Without
+    any they are lifted.
+    """
 
     low: Values = Field(None, description="The smallest values allowed.")
     high: Values = Field(None, description="The largest values allowed.")
@@ -132,17 +155,25 @@ class Answer(BaseModel):
 
     experiment: int
     name: str
-    sequence: int = Field(description="Grows with every event; equal numbers mean that nothing happened between.")
+    sequence: int = Field(
+        description="Grows with every event; equal numbers mean that nothing happened between."
+    )
     step: int = Field(description="Number of the next step.")
     horizon: int
     finished: bool
     stored: Step | None = Field(None, description="The step that this request was about.")
-    next: Design | None = Field(None, description="Where to measure next; null when no step is left.")
-    problem: str | None = Field(None, description="Why there is no next design, where there should be one.")
+    next: Design | None = Field(
+        None, description="Where to measure next; null when no step is left."
+    )
+    problem: str | None = Field(
+        None, description="Why there is no next design, where there should be one."
+    )
 
 
 class Following(BaseModel):
-    """The design that would follow an outcome; `level` is where the outcome lies among those to expect, from 0 to 1."""
+    """The design that would follow an outcome; `level` is where the outcome lies among those to
+    expect, from 0 to 1.
+    """
 
     level: float | None = None
     y: list[float]
@@ -150,7 +181,9 @@ class Following(BaseModel):
 
 
 class Refined(Answer):
-    """What came of refining: whether the policy is another one now, and the sentence that says what it adds."""
+    """What came of refining: whether the policy is another one now, and the sentence that says what
+    it adds.
+    """
 
     kept: bool
     sentence: str
@@ -196,19 +229,25 @@ def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: 
     return _told(f"{field}-0", lambda: check_vector(what, flat, quantities))
 
 
-def read_limits(given: Any, quantities: tuple[Quantity, ...], field: str) -> list[float | None] | None:
-    """Limits of one side: numbers, typed texts, or nothing, one per quantity; None if there are none at all."""
+def read_limits(
+    given: Any, quantities: tuple[Quantity, ...], field: str
+) -> list[float | None] | None:
+    """Limits of one side: numbers, typed texts, or nothing, one per quantity; None if there are
+    none at all.
+    """
     if given is None:
         return None
     rows = given if isinstance(given, list) else [given]
     if len(rows) != len(quantities):
         raise BadFieldError(
             InvalidValueError(
-                "the limits of the designs", got=f"{len(rows)} of them", expected=f"{len(quantities)}",
+                "the limits of the designs",
+                got=f"{len(rows)} of them",
+                expected=f"{len(quantities)}",
                 fix="one per design coordinate, empty where there is none.",
             ),
             f"{field}-0",
-        )  # fmt: skip
+        )
     empty = [row is None or (isinstance(row, str) and not row.strip()) for row in rows]
     found = [
         None if nothing else _one("a limit of the designs", row, quantity, f"{field}-{i}")

@@ -1,8 +1,8 @@
 """Listening: the port, the token, and the first link.
 
-The token lies beside the file of experiments, readable by its owner alone, so that pages and instruments go on after a restart.
-Deleting that file and starting again locks everybody out who had the old one.
-"""
+The token lies beside the file of experiments, readable by its owner alone, so that pages and
+instruments go on after a restart. Deleting that file and starting again locks everybody out who had
+the old one."""
 
 import contextlib
 import ipaddress
@@ -26,7 +26,9 @@ LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 _TOKEN = re.compile("[A-Za-z0-9_-]{43}")
 
 
-def serve(run: Run, *, host: str, port: int, db: Path | None, on_ready: Callable[[str, str], None]) -> None:
+def serve(
+    run: Run, *, host: str, port: int, db: Path | None, on_ready: Callable[[str, str], None]
+) -> None:
     """Listen until interrupted. `on_ready(link, token)` is called once connections are taken."""
     listening = listen(host, port)
     with listening:
@@ -37,9 +39,15 @@ def serve(run: Run, *, host: str, port: int, db: Path | None, on_ready: Callable
             hub.warm()
             # Without a log of accesses, which would have the token of the first link in it.
             settings = uvicorn.Config(
-                make_app(hub, door), log_level="warning", access_log=False, lifespan="off", ws="none",
-                server_header=False, proxy_headers=False, timeout_graceful_shutdown=3,
-            )  # fmt: skip
+                make_app(hub, door),
+                log_level="warning",
+                access_log=False,
+                lifespan="off",
+                ws="none",
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=3,
+            )
             on_ready(f"http://{shown(host)}:{taken}/?token={door.token}", door.token)
             uvicorn.Server(settings).run(sockets=[listening])
         finally:
@@ -59,14 +67,17 @@ def listen(host: str, port: int) -> socket.socket:
             expected="an address of this machine and a port that is free",
             fix="--port 0 takes any free port.",
         ) from None
-    # Passed on to every connection: an answer is written in two pieces, and the second would wait 40 ms for the first to be
-    # acknowledged. The event loop does this for sockets of its own making only.
+    # Passed on to every connection: an answer is written in two pieces, and the second would wait
+    # 40 ms for the first to be acknowledged. The event loop does this for sockets of its own making
+    # only.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def make_door(host: str, port: int, token: str) -> Door:
-    """The names that this server goes by: those of loopback, the one given, and its own if it listens everywhere."""
+    """The names that this server goes by: those of loopback, the one given, and its own if it
+    listens everywhere.
+    """
     names = {*LOOPBACK, shown(host).lower()}
     everywhere = host in ("0.0.0.0", "::", "")
     if everywhere:

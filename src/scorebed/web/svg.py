@@ -1,8 +1,8 @@
-"""Axes, lines and dots as inline SVG. Colours are classes of the style sheet, so that pictures follow light and dark.
+"""Axes, lines and dots as inline SVG. Colours are classes of the style sheet, so that pictures
+follow light and dark.
 
-No `style` attribute and no script: the content security policy allows neither. Everything variable goes through `Markup.format`,
-which escapes it.
-"""
+No `style` attribute and no script: the content security policy allows neither. Everything variable
+goes through `Markup.format`, which escapes it."""
 
 import math
 from collections.abc import Sequence
@@ -17,7 +17,9 @@ MINUS = "\N{MINUS SIGN}"
 
 
 class Plot:
-    """One pair of axes over the data ranges `x` and `y`. Marks are drawn in the order in which they are added."""
+    """One pair of axes over the data ranges `x` and `y`. Marks are drawn in the order in which they
+    are added.
+    """
 
     def __init__(
         self,
@@ -49,11 +51,15 @@ class Plot:
 
     def line(self, points: Points, kind: str) -> None:
         """Straight pieces from point to point."""
-        self._marks.append(Markup('<polyline class="{}" points="{}"/>').format(kind, self._places(points)))
+        self._marks.append(
+            Markup('<polyline class="{}" points="{}"/>').format(kind, self._places(points))
+        )
 
     def area(self, points: Points, kind: str) -> None:
         """A closed shape."""
-        self._marks.append(Markup('<polygon class="{}" points="{}"/>').format(kind, self._places(points)))
+        self._marks.append(
+            Markup('<polygon class="{}" points="{}"/>').format(kind, self._places(points))
+        )
 
     def dot(self, x: float, y: float, kind: str, *, r: float = 4.0, title: str = "") -> None:
         """A circle, with a text that appears under the pointer."""
@@ -73,10 +79,14 @@ class Plot:
             ).format(kind, title, cx, cy, cx - 13, cy, cx, cy - 13)
         )
 
-    def text(self, x: float, y: float, content: str, kind: str, *, dx: float = 0.0, dy: float = 0.0) -> None:
+    def text(
+        self, x: float, y: float, content: str, kind: str, *, dx: float = 0.0, dy: float = 0.0
+    ) -> None:
         """Words at a place of the data."""
         self._marks.append(
-            Markup('<text class="{}" x="{}" y="{}">{}</text>').format(kind, self.px(x) + dx, self.py(y) + dy, content)
+            Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
+                kind, self.px(x) + dx, self.py(y) + dy, content
+            )
         )
 
     def render(self, title: str) -> Markup:
@@ -92,12 +102,28 @@ class Plot:
         add = self._marks.append
         for value in ticks(self.x, 6 if self.width > 300 else 3, whole=whole_x):
             at = self.px(value)
-            add(Markup('<line class="grid" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(at, self.top, self.bottom))
-            add(Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(at, self.bottom + 16, short(value)))
+            add(
+                Markup('<line class="grid" x1="{0}" x2="{0}" y1="{1}" y2="{2}"/>').format(
+                    at, self.top, self.bottom
+                )
+            )
+            add(
+                Markup('<text class="tick middle" x="{}" y="{}">{}</text>').format(
+                    at, self.bottom + 16, short(value)
+                )
+            )
         for value in ticks(self.y, 5) if y_ticks else ():
             at = self.py(value)
-            add(Markup('<line class="grid" x1="{1}" x2="{2}" y1="{0}" y2="{0}"/>').format(at, self.left, self.right))
-            add(Markup('<text class="tick end" x="{}" y="{}">{}</text>').format(self.left - 6, at + 4, short(value)))
+            add(
+                Markup('<line class="grid" x1="{1}" x2="{2}" y1="{0}" y2="{0}"/>').format(
+                    at, self.left, self.right
+                )
+            )
+            add(
+                Markup('<text class="tick end" x="{}" y="{}">{}</text>').format(
+                    self.left - 6, at + 4, short(value)
+                )
+            )
         add(
             Markup('<line class="axis" x1="{0}" x2="{1}" y1="{2}" y2="{2}"/>').format(
                 self.left, self.right, self.bottom
@@ -105,13 +131,23 @@ class Plot:
         )
         if x_label:
             middle = (self.left + self.right) / 2
-            add(Markup('<text class="label middle" x="{}" y="{}">{}</text>').format(middle, self.height - 6, x_label))
+            add(
+                Markup('<text class="label middle" x="{}" y="{}">{}</text>').format(
+                    middle, self.height - 6, x_label
+                )
+            )
         if y_label:
-            add(Markup('<text class="label" x="{}" y="14">{}</text>').format(4 if y_ticks else self.left, y_label))
+            add(
+                Markup('<text class="label" x="{}" y="14">{}</text>').format(
+                    4 if y_ticks else self.left, y_label
+                )
+            )
 
 
 def padded(range_: Range) -> Range:
-    """A range of positive width, whatever came: axes of one value, or of none that is finite, are drawn all the same."""
+    """A range of positive width, whatever came: axes of one value, or of none that is finite, are
+    drawn all the same.
+    """
     low, high = range_
     if not (math.isfinite(low) and math.isfinite(high)):
         return -1.0, 1.0

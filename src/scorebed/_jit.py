@@ -1,0 +1,15 @@
+"""Compiling what runs once: with little optimisation, which would cost more than it saves."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+
+
+def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`equinox.filter_jit` for a function that is called a single time. Faster than running it
+    operation by operation.
+    """
+    options: dict[str, Any] = {"compiler_options": {"xla_backend_optimization_level": 0}}
+    compiled: Callable[..., Any] = eqx.filter_jit(function, **options)
+    return compiled

@@ -1,0 +1,1 @@
+"""Bounds of the expected information gain of a policy."""

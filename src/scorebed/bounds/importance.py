@@ -1,0 +1,237 @@
+"""Bounds of the expected information gain by importance sampling, with a proposal of its own for
+each trajectory.
+
+For a history (y, ξ) of parameters θ_0 = f(z_0), with the prior N(z; 0, I) of the latent z and any
+normalised density q(z) that was made from (y, ξ) alone, draw z_1 … z_M ~ q and let
+
+    w_m = N(z_m; 0, I) p(y | f(z_m), ξ) / q(z_m)
+    lower  log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} w_m]      upper  log p(y|θ_0,ξ) / [1/M Σ_{m=1..M} w_m]
+
+**Upper.** Given the history, the mean of w_1 … w_M is an unbiased estimate of the marginal likelihood p(y|ξ); by Jensen the
+expectation of its logarithm is at most log p(y|ξ).
+**Lower.** Given the history, z_0 is a draw of the posterior. Let ẑ be the mean of w_0 … w_M, with the place of z_0 among the
+M + 1 drawn at random. The law of all of them is ẑ/p(y|ξ) times that of M + 1 draws of q, so E[1/ẑ]
+= 1/p(y|ξ) (at most, should q not reach all of the posterior) and E[log ẑ] ≥ log p(y|ξ).
+
+Both need that, given the history, q is independent of z_0: a proposal that looks at z_0 breaks the
+second. Neither needs q to be good: a poor one makes the bounds wide, not wrong. Their distance is
+about var(w / p(y|ξ)) / M. With q the exact posterior every w_m is p(y|ξ), and both are the
+information log p(y|θ_0,ξ)/p(y|ξ) of the trajectory, for any M.
+
+The largest value that a trajectory's lower bound can take is log(M+1) + log q(z_0)/N(z_0; 0, I),
+that of z_0 being alone in the sum. `Bounds.ceiling` is its mean, log(M+1) above the bound of Barber
+and Agakov for q; `Bounds.saturated` is the share of trajectories for which w_0 is more than half of
+the sum.
+
+Sources that can be exchanged have a posterior with K! copies of every peak, and so has q: it is the
+mean over all orders of a density of up to four ordered sources (`inference/gaussian_mixture.py`).
+The prior and the weights need no factor K! then, and no draw falls where its weight is zero. More
+sources are for `bounds/smc.py`.
+
+Everything happens in z: outcomes depend on z through θ alone, so the information about z is that
+about θ even where f has no inverse (the depth floor of gravimetry, a random sign)."""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jax.tree_util import Partial
+from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
+
+from scorebed.bounds.contrastive import Bounds
+from scorebed.errors import require
+from scorebed.inference.fitted import fitted_posterior
+from scorebed.inference.gaussian_mixture import Proposal, standard_normal_log_prob
+from scorebed.inference.importance import shifted_weights, stream
+from scorebed.inference.laplace import laplace_posterior
+from scorebed.inference.modes import finds_modes
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
+from scorebed.tasks.base import Task
+from scorebed.tasks.library.location import (
+    LARGEST_ORDERED,
+    LocationFinding,
+    many_sources,
+    sources_of,
+)
+from scorebed.tasks.nuisance import refuse_nuisance
+
+OUTER = 256
+INNER = 4096
+CHUNK = 256
+GROUP = 16  # trajectories at once
+
+
+class TrajectoryBounds(NamedTuple):
+    """The bounds of one trajectory, or of several with an axis in front.
+
+    `ceiling` is the largest value that the lower one could take, `saturated` whether z_0 is more
+    than half of the sum, and `histories` counts likelihoods of the whole history: one is T NLE."""
+
+    lower: Float[Array, "*N"]
+    upper: Float[Array, "*N"]
+    ceiling: Float[Array, "*N"]
+    saturated: Bool[Array, "*N"]
+    histories: Int[Array, "*N"]
+
+
+# (task, ys, xis, *, key) → Proposal. It is never given the parameters that made the history.
+Propose: TypeAlias = Callable[..., Proposal]
+
+
+def importance_bounds(
+    task: Task,
+    policy: Policy,
+    *,
+    outer: int = OUTER,
+    inner: int = INNER,
+    propose: Propose | None = None,
+    on_group: Callable[[int, int], None] = lambda *_: None,
+    key: PRNGKeyArray,
+) -> Bounds:
+    """Bounds from `outer` trajectories with `inner` draws of a proposal each, made by `propose`, or
+    else `usual_proposal`.
+
+    outer · (inner + 1) · T NLE, and what the proposals take. Trajectories share no draws, so the
+    standard errors are those of independent samples; the n-th trajectory depends on `key` and n
+    alone."""
+    require(
+        outer >= 2 and inner >= 1,
+        "the size of a bound",
+        got=f"outer={outer}, inner={inner}",
+        expected="at least two outer and one inner sample",
+        fix=f"{OUTER} and {INNER} are usual.",
+    )
+    refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
+    require(
+        not many_sources(task),
+        "the sources of a task for importance bounds",
+        got=sources_of(task),
+        expected=f"at most {LARGEST_ORDERED}",
+        fix="use bounds by SMC: smc_bounds, or --bound smc.",
+    )
+    of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)
+    sizes = {"outer": outer, "inner": inner, "group": GROUP}
+    return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
+
+
+def bounds_over_trajectories(
+    task: Task,
+    policy: Policy,
+    of_one: Partial,
+    *,
+    outer: int,
+    inner: int,
+    group: int,
+    on_group: Callable[[int, int], None],
+    key: PRNGKeyArray,
+) -> Bounds:
+    """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory, `group` of
+    them at once.
+    """
+    size = min(group, outer)
+    groups = -(-outer // size)
+    found = []
+    for g in range(groups):
+        # The last group is filled up with further trajectories, which are then dropped: one program
+        # serves all.
+        indices = jnp.arange(g * size, (g + 1) * size)
+        found.append(jax.tree.map(np.asarray, _group_bounds(task, policy, of_one, indices, key)))
+        on_group(g + 1, groups)
+    each = jax.tree.map(lambda *parts: np.concatenate(parts)[:outer], *found)
+    lower, lower_se = _mean(each.lower)
+    upper, upper_se = _mean(each.upper)
+    ceiling, saturated = _mean(each.ceiling)[0], float(each.saturated.mean())
+    nle = int(each.histories.astype(np.int64).sum()) * task.horizon
+    return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
+
+
+def usual_proposal(
+    task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray
+) -> Proposal:
+    """A density fitted to particles of the posterior; for sources Gaussians at its modes, where
+    these can be found.
+
+    Particles that start from the prior miss a posterior that is far narrower, as sources have it
+    that were approached."""
+    if isinstance(task, LocationFinding) and finds_modes(task):
+        return laplace_posterior(task, ys, xis)
+    return fitted_posterior(task, ys, xis, key=key)
+
+
+def trajectory_bounds(
+    task: Task,
+    z: Float[Array, " k"],
+    ys: Float[Array, "T dy"],
+    xis: Float[Array, "T dx"],
+    *,
+    propose: Propose,
+    inner: int,
+    key: PRNGKeyArray,
+) -> TrajectoryBounds:
+    """Bounds of a history that the latent z made. inner + 1 evaluations of it, and those of the
+    proposal.
+    """
+    key_proposal, key_inner = jr.split(key)
+    density, histories = propose(task, ys, xis, key=key_proposal)
+
+    def log_weights(zs: Float[Array, "M k"]) -> Float[Array, " M"]:
+        likelihoods = log_likelihoods(task, jax.vmap(task.prior.from_latent)(zs), ys, xis)
+        return jax.vmap(standard_normal_log_prob)(zs) - jax.vmap(density.log_prob)(zs) + likelihoods
+
+    def add(carry: tuple[Array, Array], indices: Array, valid: Array) -> tuple[Array, Array]:
+        """Σ_m w_m as e^top · total."""
+        top, total = carry
+        zs = jax.vmap(lambda m: density.sample(key=jr.fold_in(key_inner, m)))(indices)
+        weights, top, shrink = shifted_weights(log_weights(zs) + valid.astype(ys.dtype), top)
+        return top, total * shrink + weights.sum()
+
+    zero = jnp.zeros((), ys.dtype)
+    top, total = stream(add, (zero - jnp.inf, zero), inner, CHUNK)
+    log_total = top + jnp.log(total)
+    own = log_likelihood(task, task.prior.from_latent(z), ys, xis)
+    gain = density.log_prob(z) - standard_normal_log_prob(z)
+    lower = own - jnp.logaddexp(log_total, own - gain) + math.log(inner + 1)
+    upper = own - log_total + math.log(inner)
+    return TrajectoryBounds(
+        lower, upper, gain + math.log(inner + 1), own - gain > log_total, histories + inner + 1
+    )
+
+
+@eqx.filter_jit
+def _group_bounds(
+    task: Task, policy: Policy, of_one: Partial, indices: Int[Array, " N"], key: PRNGKeyArray
+) -> TrajectoryBounds:
+    """Everything about some trajectories, by their numbers."""
+
+    def one(index: Int[Array, ""]) -> TrajectoryBounds:
+        base = jr.fold_in(key, index)
+        z, ys, xis = latent_experiment(task, policy, key=named(base, "run"))
+        found: TrajectoryBounds = of_one(z, ys, xis, key=named(base, "bounds"))
+        return found
+
+    return jax.vmap(one)(indices)
+
+
+def latent_experiment(
+    task: Task, policy: Policy, *, key: PRNGKeyArray
+) -> tuple[Float[Array, " k"], Float[Array, "T dy"], Float[Array, "T dx"]]:
+    """The experiment that `simulate` makes of this key, and the latent z of its parameters."""
+    z = jr.normal(named(key, "theta"), (task.prior.dim,))
+    noise = draw_noise(task, policy, key=named(key, "noise"))
+    run = rollout(task, policy, task.prior.from_latent(z), noise)
+    return z, run.ys, run.xis
+
+
+def _mean(values: np.ndarray) -> tuple[float, float]:
+    """Mean of independent values and its standard error."""
+    mean = float(values.mean(dtype=np.float64))
+    if not math.isfinite(mean):
+        return mean, math.nan
+    return mean, float(values.std(ddof=1, dtype=np.float64) / math.sqrt(len(values)))

@@ -1,0 +1,81 @@
+"""Which of a policy's designs lie where its score was trained."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from scorebed.errors import require
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.rollout import simulate
+from scorebed.samplers.base import DesignSampler
+from scorebed.tasks.base import Task
+
+REACH = 0.99  # quantile of the pool's own nearest distances
+# times that is out of reach: a step that always asks for one design must not fall into a gap of
+# the pool by chance
+SLACK = 2.0
+
+
+class Coverage(NamedTuple):
+    """The share of the policy's designs out of the sampler's reach, by step."""
+
+    outside: Float[np.ndarray, " T"]
+
+    @property
+    def share(self) -> float:
+        return float(self.outside.mean())
+
+
+def coverage(
+    task: Task,
+    sampler: DesignSampler,
+    policy: Policy,
+    *,
+    outer: int = 512,
+    pool: int = 1024,
+    key: PRNGKeyArray,
+) -> Coverage:
+    """Which of the policy's designs the score has seen the like of, step by step.
+
+    A design is out of reach if the nearest of `pool` sampler designs of the same step is more than
+    twice as far as 99% of the pool are from their own nearest neighbours, in normalised designs. It
+    looks at one step at a time: a sequence of familiar designs may still be a new one. No NLE."""
+    require(
+        outer >= 1 and pool >= 100,
+        "the size of a coverage check",
+        got=f"outer={outer}, pool={pool}",
+        expected="at least one trajectory and a pool of a hundred",
+        fix="512 and 1024 are usual.",
+    )
+
+    return Coverage(np.asarray(_outside(task, sampler, policy, outer, pool, key)))
+
+
+@eqx.filter_jit
+def _outside(
+    task: Task, sampler: DesignSampler, policy: Policy, outer: int, pool: int, key: PRNGKeyArray
+) -> Float[Array, " T"]:
+    known = jax.vmap(lambda k: sampler.sample(key=k))(jr.split(named(key, "pool"), pool))
+    asked = jax.vmap(lambda k: simulate(task, policy, key=k).xis)(
+        jr.split(named(key, "policy"), outer)
+    )
+
+    def step(each: tuple[Array, Array]) -> Scalar:
+        known, asked = each
+        within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(known, known)).min(1)
+        limit = SLACK * jnp.quantile(within, REACH) + 1e-6  # a sampler may repeat itself exactly
+        return jnp.mean((_distances(asked, known).min(1) > limit).astype(asked.dtype))
+
+    by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (known, asked)]
+    return jax.lax.map(step, (by_step[0], by_step[1]))
+
+
+def _distances(a: Float[Array, "N dx"], b: Float[Array, "M dx"]) -> Float[Array, "N M"]:
+    # Coordinate by coordinate: ‖a‖² − 2⟨a, b⟩ + ‖b‖² would lose short distances to rounding.
+    return jnp.sqrt(sum((a[:, i, None] - b[None, :, i]) ** 2 for i in range(a.shape[1])))

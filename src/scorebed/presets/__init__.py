@@ -1,0 +1,1 @@
+"""The sizes of a run, by preset and task."""

@@ -1,0 +1,173 @@
+"""The short way to write a task: plain class attributes, with names and units in one string, "rate
+[1/h]".
+
+    class Decay(IID, Gaussian):
+        horizon = 5
+        prior = parameters({"rate [1/h]": dist.LogNormal(-1.0, 0.5)})
+        designs = ranges({"time [h]": (0.0, 24.0)})
+        outcomes = measured("concentration [mg/l]")
+        additive_noise = True
+
+What is abstract in a task may be a field of its instances, as in the built-in tasks, or an
+attribute of its class, as here: the task then has no arrays of its own, and nothing of it is ever
+trained or saved."""
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpyro.distributions as dist
+
+from scorebed.errors import InvalidValueError, require
+from scorebed.tasks.constraints import ordered as ordered
+from scorebed.tasks.constraints import steps_at_most as steps_at_most
+from scorebed.tasks.cost import Cost
+from scorebed.tasks.priors import Independent, Marginal
+from scorebed.tasks.spaces import Box, Quantity, Real
+
+DISCRETE_DESIGNS = (
+    "give the range (low, high) and round inside of the model; then train with --method iosmc "
+    "--policy gru or --method myopic, "
+    "which need no gradient of the design"
+)
+
+
+def quantity(text: Any) -> Quantity:
+    """Of "rate [1/h]" the quantity "rate" with the unit "1/h"; the unit may be left out."""
+    found = (
+        re.fullmatch(r"\s*([^\[\]]*[^\[\]\s])\s*(?:\[([^\[\]]*)\])?\s*", text)
+        if isinstance(text, str)
+        else None
+    )
+    if found is None:
+        raise InvalidValueError(
+            "the name of a quantity",
+            got=repr(text),
+            expected="a name, with its unit in brackets if it has one",
+            fix='write it like "time [h]".',
+        )
+    return Quantity(found[1], (found[2] or "").strip())
+
+
+def measured(*names: str) -> tuple[Quantity, ...]:
+    """The outcomes of a step, in order."""
+    require(
+        len(names) > 0,
+        "the outcomes of a task",
+        got="none",
+        expected="at least one",
+        fix="name what is measured.",
+    )
+    return _unlike("outcomes", tuple(quantity(name) for name in names))
+
+
+def parameters(priors: Mapping[Any, Any]) -> Independent:
+    """Independent priors by name. A tuple of names shares one distribution: each a draw of
+    its own.
+    """
+    require(
+        isinstance(priors, Mapping) and len(priors) > 0,
+        "the parameters of a task",
+        got=_short(priors),
+        expected="a dict of names and distributions",
+        fix='write {"rate [1/h]": dist.LogNormal(0.0, 0.5)}.',
+    )
+    marginals = []
+    for names, distribution in priors.items():
+        quantities = tuple(
+            quantity(name) for name in ((names,) if isinstance(names, str) else names)
+        )
+        require(
+            isinstance(distribution, dist.Distribution),
+            f"the prior of {', '.join(q.name for q in quantities)}",
+            got=_short(distribution),
+            expected="a distribution of numpyro.distributions",
+            fix="write dist.Normal(0.0, 1.0) or another with a quantile function.",
+        )
+        require(
+            not getattr(distribution.support, "is_discrete", False),
+            f"the prior of {', '.join(q.name for q in quantities)}",
+            got=f"the discrete {type(distribution).__name__}",
+            expected="a continuous distribution",
+            fix="scores are gradients: give the parameter a continuous range.",
+        )
+        marginals.append(Marginal(quantities, distribution))
+    prior = Independent(tuple(marginals))
+    _unlike("parameters", prior.quantities)
+    return prior
+
+
+def ranges(limits: Mapping[str, Any]) -> Box:
+    """Designs between limits."""
+    require(
+        isinstance(limits, Mapping) and len(limits) > 0,
+        "the designs of a task",
+        got=_short(limits),
+        expected="a dict of names and ranges",
+        fix='write {"time [h]": (0.0, 24.0)}.',
+    )
+    for name, pair in limits.items():
+        discrete = isinstance(pair, list | set | frozenset | range) or (
+            isinstance(pair, tuple) and len(pair) > 2
+        )
+        require(
+            not discrete,
+            f"the design '{name}'",
+            got=f"the discrete values {_short(pair)}",
+            expected="a range (low, high) of numbers",
+            fix=f"{DISCRETE_DESIGNS}.",
+        )
+        require(
+            isinstance(pair, tuple)
+            and len(pair) == 2
+            and all(map(_finite, pair))
+            and pair[0] < pair[1],
+            f"the design '{name}'",
+            got=_short(pair),
+            expected="two finite numbers (low, high) with low < high",
+            fix="for a design without limits use unbounded(…, scale=…).",
+        )
+    quantities = _unlike("designs", tuple(quantity(name) for name in limits))
+    return Box(
+        quantities, *(tuple(float(pair[side]) for pair in limits.values()) for side in (0, 1))
+    )
+
+
+def unbounded(*names: str, scale: float | int) -> Real:
+    """Designs without limits; `scale` is their typical size, the same for all of them."""
+    require(
+        len(names) > 0,
+        "the designs of a task",
+        got="none",
+        expected="at least one",
+        fix="name what is chosen.",
+    )
+    return Real(_unlike("designs", tuple(quantity(name) for name in names)), float(scale))
+
+
+def priced(name: str, function: Any, *, nats: float | int) -> Cost:
+    """What a design costs, `function(xi)`, and how many nats a unit of that cost is worth."""
+    return Cost(quantity(name), function, float(nats))
+
+
+def _unlike(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
+    names = [q.name for q in quantities]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    require(
+        not twice,
+        f"the {what} of a task",
+        got=f"'{', '.join(twice)}' more than once",
+        expected="different names",
+        fix="rename all but one.",
+    )
+    return quantities
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

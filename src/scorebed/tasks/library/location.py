@@ -1,0 +1,114 @@
+"""Source location finding: K hidden sources in R^d, and a sensor that is moved T times (paper,
+appendix "BED tasks").
+
+    θ_k ~ N(0, I_d),   y | θ, ξ ~ N(log μ(θ, ξ), σ²),   μ(θ, ξ) = b + Σ_k α / (m + ‖θ_k − ξ‖²)
+
+y is the *logarithm* of the measured intensity, as the paper's log-normal observation model has it.
+"""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+
+from scorebed.errors import require
+from scorebed.tasks.base import IID, Gaussian, Task
+from scorebed.tasks.priors import Prior, standard_normal
+from scorebed.tasks.spaces import Quantity, Real, Space
+
+LARGEST_ORDERED = 4  # sources: K! = 24 orders can be summed over
+
+
+def _axis(i: int, d: int) -> str:
+    return "xyz"[i] if d <= 3 else f"x{i + 1}"
+
+
+class LocationFinding(IID, Gaussian):
+    """`sources` sources in `dim` dimensions; θ lists the sources one after another."""
+
+    horizon: int = eqx.field(static=True)
+    sources: int = eqx.field(static=True)
+    prior: Prior
+    designs: Space = eqx.field(static=True)
+    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
+    background: float = eqx.field(static=True)
+    floor: float = eqx.field(static=True)
+    strength: float = eqx.field(static=True)
+    noise: float = eqx.field(static=True)
+    additive_noise: bool = eqx.field(static=True, default=True)
+
+    def __init__(
+        self,
+        *,
+        dim: int = 2,
+        sources: int = 2,
+        horizon: int = 30,
+        background: float = 0.1,
+        floor: float = 1e-4,
+        strength: float = 1.0,
+        noise: float = 0.5,
+    ):
+        require(
+            min(dim, sources, horizon) >= 1,
+            "a location-finding task",
+            got=f"dim={dim}, sources={sources}, horizon={horizon}",
+            expected="whole numbers from 1",
+            fix="give at least one dimension, source and step.",
+        )
+        require(
+            min(background, floor, strength, noise) > 0,
+            "a location-finding task",
+            got=f"background={background}, floor={floor}, strength={strength}, noise={noise}",
+            expected="positive numbers",
+            fix="all four must be greater than zero.",
+        )
+        self.horizon, self.sources = horizon, sources
+        self.background, self.floor, self.strength, self.noise = background, floor, strength, noise
+        self.prior = standard_normal(
+            tuple(
+                Quantity(f"source {k + 1} {_axis(i, dim)}")
+                for k in range(sources)
+                for i in range(dim)
+            )
+        )
+        self.designs = Real(tuple(Quantity(f"sensor {_axis(i, dim)}") for i in range(dim)))
+        self.outcomes = (Quantity("log intensity"),)
+        self.additive_noise = True
+
+    def intensity(self, theta: Float[Array, " k"], xi: Float[Array, " dx"]) -> Scalar:
+        """μ(θ, ξ)."""
+        d = self.designs.dim
+        mu = jnp.full((), self.background, xi.dtype)
+        for k in range(self.sources):
+            distance2 = sum((theta[k * d + i] - xi[i]) ** 2 for i in range(d))
+            mu = mu + self.strength / (self.floor + distance2)
+        return mu
+
+    def mean(
+        self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"]
+    ) -> Float[Array, " 1"]:
+        del state
+        return jnp.log(self.intensity(theta, xi))[None]
+
+    def scale(
+        self, theta: Float[Array, " k"], state: None, xi: Float[Array, " dx"]
+    ) -> tuple[float]:
+        del theta, state, xi
+        return (self.noise,)
+
+
+def sources_of(task: Task) -> int:
+    """How many parts of z can be exchanged. Their prior is standard normal, so that sources in z
+    are sources in θ.
+    """
+    return task.sources if isinstance(task, LocationFinding) else 1
+
+
+def many_sources(task: Task) -> bool:
+    """Whether a task has more sources than a density can give every order its share of."""
+    return sources_of(task) > LARGEST_ORDERED
+
+
+def canonical(z: Float[Array, " k"], sources: int) -> Float[Array, " k"]:
+    """z with its sources sorted by their first coordinate."""
+    rows = z.reshape(sources, -1)
+    return rows[jnp.argsort(rows[:, 0])].reshape(-1)

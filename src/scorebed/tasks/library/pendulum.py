@@ -1,0 +1,33 @@
+"""Stochastic pendulum: find mass and length of a damped pendulum by the torque applied to it."""
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from scorebed.tasks.library.euler_maruyama import GRAVITY, PRIOR_SCALE, EulerMaruyama
+from scorebed.tasks.priors import Prior, log_normal
+from scorebed.tasks.spaces import Box, Quantity, Space
+
+DAMPING = 0.1
+
+
+class Pendulum(EulerMaruyama):
+    """State (q, q̇), parameters (m, l), torque ξ ∈ [−1, 1].
+
+    f = (q̇, −3g/(2l) sin q + 3(ξ − b q̇)/(m l²)), with the factor 3 on the input and damping term
+    that the published results were computed with (the paper's footnote)."""
+
+    prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)
+    designs: Space = eqx.field(
+        static=True, default=Box((Quantity("torque", "N m"),), (-1.0,), (1.0,))
+    )
+    outcomes: tuple[Quantity, ...] = eqx.field(
+        static=True, default=(Quantity("angle", "rad"), Quantity("angular velocity", "rad/s"))
+    )
+
+    def drift(
+        self, y: Float[Array, " 2"], xi: Float[Array, " 1"], theta: Float[Array, " 2"]
+    ) -> Float[Array, " 2"]:
+        (q, dq), (m, l), (u,) = y, theta, xi
+        ddq = -1.5 * GRAVITY / l * jnp.sin(q) + 3 * (u - DAMPING * dq) / (m * l**2)
+        return jnp.stack([dq, ddq])

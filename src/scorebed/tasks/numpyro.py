@@ -1,0 +1,310 @@
+"""A NumPyro model of one step as a task with independent steps.
+
+    def model(xi):
+        rate = numpyro.sample("rate", dist.LogNormal(0.0, 0.5))
+        numpyro.sample("y", dist.Normal(jnp.exp(-rate * xi[0]), 0.1))
+
+    task = from_numpyro(model, designs=ranges({"time [h]": (0.0, 5.0)}), observe="y", horizon=4)
+
+Sites that are not observed are the parameters, each drawn through the map of its own latent
+numbers,
+
+    θ_i = F⁻¹(Φ(z_i) | θ_1 … θ_{i−1}),
+
+so that a prior may be hierarchical. A site that cannot be written so is refused by its name.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Scalar
+from numpyro.primitives import Messenger
+
+from scorebed.errors import InvalidValueError, ScorebedError, require
+from scorebed.tasks.base import IID
+from scorebed.tasks.constraints import Constraint
+from scorebed.tasks.cost import Cost
+from scorebed.tasks.nuisance import of_interest
+from scorebed.tasks.priors import Prior, latent_map
+from scorebed.tasks.spaces import Quantity, Space
+
+Model = Callable[..., Any]
+
+
+class Site(NamedTuple):
+    """A sample site: its name, and where its numbers stand in the flat vector that it is a
+    part of.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return math.prod(self.shape)
+
+    def of(self, vector: Float[Array, " n"]) -> Array:
+        """Its part of a flat vector."""
+        return vector[self.start : self.start + self.size].reshape(self.shape)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name for every number."""
+        return (
+            (self.name,)
+            if not self.shape
+            else tuple(f"{self.name} {i + 1}" for i in range(self.size))
+        )
+
+
+class _Fill(Messenger):  # type: ignore[misc]
+    """Gives every sample site the value that `give(name, distribution)` makes for it."""
+
+    def __init__(self, fn: Model, give: Callable[[str, Any], Array]):
+        super().__init__(fn)
+        self.give = give
+
+    def process_message(self, msg: dict[str, Any]) -> None:
+        if msg["type"] == "sample":
+            msg["value"] = self.give(msg["name"], msg["fn"])
+        elif msg["type"] in ("param", "mutable"):
+            raise _refused(
+                msg["name"],
+                f"a {msg['type']} site",
+                "no sites besides sample and deterministic ones",
+                "make it a sample site with a prior, or a number.",
+            )
+
+
+class ModelPrior(Prior):
+    """The prior of the sites that are not observed, in the order in which the model meets them."""
+
+    model: Model = eqx.field(static=True)
+    sites: tuple[Site, ...] = eqx.field(static=True)
+    somewhere: tuple[float, ...] = eqx.field(
+        static=True
+    )  # a design; the prior may not depend on it
+    quantities: tuple[Quantity, ...] = eqx.field(static=True)
+
+    def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
+        parts: list[Array] = []
+        by_name = {site.name: site for site in self.sites}
+
+        def give(name: str, distribution: Any) -> Array:
+            if name not in by_name:
+                return jnp.zeros(distribution.shape())
+            parts.append(_draw(name, distribution, by_name[name].of(z)))
+            return parts[-1]
+
+        _Fill(self.model, give)(jnp.asarray(self.somewhere))
+        return jnp.concatenate([part.reshape(-1) for part in parts])
+
+    def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
+        return _log_prob(
+            self.model,
+            jnp.asarray(self.somewhere),
+            {s.name: s.of(theta) for s in self.sites},
+            self.sites,
+        )
+
+
+class NumpyroTask(IID):
+    """Steps are independent given the parameters. Made by `from_numpyro`."""
+
+    model: Model = eqx.field(static=True)
+    horizon: int = eqx.field(static=True)
+    prior: ModelPrior
+    designs: Space = eqx.field(static=True)
+    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
+    observed: tuple[Site, ...] = eqx.field(static=True)
+    additive_noise: bool = eqx.field(static=True)
+    interest: tuple[str, ...] = eqx.field(static=True)  # type: ignore[misc]
+    constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
+    cost: Cost | None = eqx.field(static=True)  # type: ignore[misc]
+
+    def outcome(
+        self,
+        theta: Float[Array, " k"],
+        state: None,
+        xi: Float[Array, " dx"],
+        noise: Float[Array, " dy"],
+    ) -> Float[Array, " dy"]:
+        del state
+        latent = {site.name: site.of(theta) for site in self.prior.sites}
+        parts: dict[str, Array] = {}
+        by_name = {site.name: site for site in self.observed}
+
+        def give(name: str, distribution: Any) -> Array:
+            if name in latent:
+                return latent[name]
+            parts[name] = _draw(name, distribution, by_name[name].of(noise))
+            return parts[name]
+
+        _Fill(self.model, give)(xi)
+        return jnp.concatenate([parts[site.name].reshape(-1) for site in self.observed])
+
+    def log_prob(
+        self,
+        y: Float[Array, " dy"],
+        theta: Float[Array, " k"],
+        state: None,
+        xi: Float[Array, " dx"],
+    ) -> Scalar:
+        del state
+        values = {site.name: site.of(theta) for site in self.prior.sites} | {
+            s.name: s.of(y) for s in self.observed
+        }
+        return _log_prob(self.model, xi, values, self.observed)
+
+
+def from_numpyro(
+    model: Model,
+    *,
+    designs: Space,
+    observe: str | Sequence[str],
+    horizon: int,
+    units: dict[str, str] | None = None,
+    additive_noise: bool = False,
+    interest: Sequence[str] = (),
+    constraint: Constraint | None = None,
+    cost: Cost | None = None,
+) -> NumpyroTask:
+    """The task of a model of one step, `model(xi)`; `observe` names the sites that are measured,
+    `units` those of any sites, and `interest` the parameters that the experiment is about, if not
+    all (the numbers of a site x are "x 1", "x 2" and so on).
+    """
+    require(
+        horizon >= 1,
+        "a task from NumPyro",
+        got=f"horizon={horizon}",
+        expected="at least one step",
+        fix="give the number of steps of an experiment.",
+    )
+    wanted = (observe,) if isinstance(observe, str) else tuple(observe)
+    middle = designs.constrain(jnp.zeros(designs.dim))
+    shapes = _shapes(model, middle)
+    missing = [name for name in wanted if name not in shapes]
+    require(
+        not missing and len(wanted) > 0,
+        "the observed sites",
+        got=", ".join(missing) or "none",
+        expected=f"some of {', '.join(shapes)}",
+        fix="name the sites that are measured.",
+    )
+    latent, observed = (
+        _sites(shapes, [n for n in shapes if n not in wanted]),
+        _sites(shapes, list(wanted)),
+    )
+    require(
+        len(latent) > 0,
+        "the parameters of the model",
+        got="none",
+        expected="a site that is not observed",
+        fix="give what is unknown a prior.",
+    )
+    named = [
+        tuple(Quantity(n, (units or {}).get(s.name, "")) for s in sites for n in s.names)
+        for sites in (latent, observed)
+    ]
+    prior = ModelPrior(
+        model=model, sites=latent, somewhere=tuple(float(x) for x in middle), quantities=named[0]
+    )
+    task = NumpyroTask(
+        model=model,
+        horizon=horizon,
+        prior=prior,
+        designs=designs,
+        outcomes=named[1],
+        observed=observed,
+        additive_noise=additive_noise,
+        interest=tuple(interest),
+        constraint=constraint,
+        cost=cost,
+    )
+    of_interest(task)
+    _ = task.reach  # a constraint that does not fit is refused here
+    # Sites that have no map are refused here, not in the middle of a training.
+    z, noise = jnp.zeros(prior.dim), jnp.zeros(task.outcome_dim)
+    jax.eval_shape(lambda z: task.outcome(prior.from_latent(z), None, middle, noise), z)
+    return task
+
+
+def _shapes(model: Model, xi: Float[Array, " dx"]) -> dict[str, tuple[int, ...]]:
+    """The sample sites of a model and their shapes, in order; refuses those that are no continuous
+    numbers.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+
+    def give(name: str, distribution: Any) -> Array:
+        kind = type(distribution).__name__
+        if kind == "Unit":
+            raise _refused(
+                name,
+                "a factor",
+                "distributions alone",
+                "write what it expresses as a prior or an outcome.",
+            )
+        if distribution.event_shape:
+            raise _refused(
+                name,
+                f"{kind}, whose numbers hang together",
+                "independent numbers",
+                "write them one after another, each given those before.",
+            )
+        if getattr(distribution.support, "is_discrete", False):
+            raise _refused(
+                name,
+                f"the discrete {kind}",
+                "a continuous distribution",
+                "there is no gradient of whole numbers; use a continuous stand-in.",
+            )
+        found[name] = tuple(distribution.batch_shape)
+        return jnp.asarray(_draw(name, distribution, jnp.zeros(found[name])))
+
+    _Fill(model, give)(xi)
+    return found
+
+
+def _sites(shapes: dict[str, tuple[int, ...]], names: Sequence[str]) -> tuple[Site, ...]:
+    sites, start = [], 0
+    for name in names:
+        sites.append(Site(name, shapes[name], start))
+        start += sites[-1].size
+    return tuple(sites)
+
+
+def _draw(name: str, distribution: Any, z: Array) -> Array:
+    numbers = jnp.atleast_1d(z)
+    try:
+        return jnp.broadcast_to(latent_map(distribution)(numbers), numbers.shape).reshape(z.shape)
+    except ScorebedError as error:
+        raise _refused(
+            name,
+            f"{type(distribution).__name__}, which has no quantile function",
+            "one that can be reparameterised",
+            "write it as a transformed Normal or Uniform.",
+        ) from error
+
+
+def _log_prob(model: Model, xi: Array, values: dict[str, Array], sites: Sequence[Site]) -> Scalar:
+    terms: list[Scalar] = []
+    names = {site.name for site in sites}
+
+    def give(name: str, distribution: Any) -> Array:
+        value = values[name] if name in values else jnp.zeros(distribution.shape())
+        if name in names:
+            terms.append(distribution.log_prob(value).sum())
+        return value
+
+    _Fill(model, give)(xi)
+    return sum(terms[1:], start=terms[0])
+
+
+def _refused(site: str, got: str, expected: str, fix: str) -> ScorebedError:
+    return InvalidValueError(f"the site '{site}' of the model", got=got, expected=expected, fix=fix)

@@ -1,0 +1,112 @@
+"""Policies trained on contrastive estimates of the EIG: the baselines PCE, NMC and MLMC, as losses
+for `fit`.
+
+The same key draws the same θ and noise for all of them as for `policy_loss`: methods differ in
+their contrastive draws alone."""
+
+from collections.abc import Callable
+
+import equinox as eqx
+import jax
+import jax.random as jr
+import numpy as np
+from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
+
+from scorebed._sharding import shard_batch
+from scorebed.estimators.mlmc import mlmc_batch, realised_nle
+from scorebed.estimators.pce import nmc, pce, pce_of_interest
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.rollout import Noise, draw_noise
+from scorebed.tasks.base import Task
+from scorebed.tasks.nuisance import has_nuisance
+from scorebed.training.fit import Loss, Terms
+
+
+def pce_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
+    """Minus the PCE bound, averaged over `batch` trajectories. batch·`contrastive_terms`·T NLE a
+    step.
+    """
+    estimator = pce_of_interest if has_nuisance(task) else pce
+    return _mean_of(estimator, "pce", static_part, task, batch=batch, inner=inner)
+
+
+def nmc_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
+    """Minus the NMC estimate: an *upper* bound goes up, and a policy may exploit its slack. The
+    cost of PCE.
+    """
+    return _mean_of(nmc, "nmc", static_part, task, batch=batch, inner=inner)
+
+
+def mlmc_loss(
+    static_part: PyTree, task: Task, *, batch: int, base: int = 1, cap: int = 12, tau: float = 1.1
+) -> Loss:
+    """Minus the NMC estimate with base·2^cap inner samples, without bias, at the cost of
+    `expected_nle`. The paper's defaults.
+    """
+
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        policy = eqx.combine(params, static_part)
+        thetas, noises = jax.vmap(lambda k: _draw(task, policy, k))(
+            shard_batch(jr.split(key, batch))
+        )
+        draws = named(key, "contrast")
+        return {
+            "mlmc": -mlmc_batch(
+                task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws
+            ).mean()
+        }
+
+    return loss
+
+
+def mlmc_nle(
+    task: Task,
+    keys: Key[Array, "*B"],
+    *,
+    batch: int,
+    base: int = 1,
+    cap: int = 12,
+    tau: float = 1.1,
+) -> Int[np.ndarray, "*B"]:
+    """What `mlmc_loss` costs at these keys."""
+    draws = jax.vmap(lambda key: named(key, "contrast"))(keys.reshape(-1))
+    return realised_nle(task, draws.reshape(keys.shape), batch=batch, base=base, cap=cap, tau=tau)
+
+
+def contrastive_terms(task: Task, inner: int) -> int:
+    """Likelihoods of a history that one value of PCE or NMC takes: θ_0 and M others, and M for a
+    first term with nuisances.
+    """
+    return 1 + inner * (2 if has_nuisance(task) else 1)
+
+
+def _mean_of(
+    estimator: Callable[..., Scalar],
+    name: str,
+    static_part: PyTree,
+    task: Task,
+    *,
+    batch: int,
+    inner: int,
+) -> Loss:
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        policy = eqx.combine(params, static_part)
+
+        def one(key: PRNGKeyArray) -> Scalar:
+            theta, noise = _draw(task, policy, key)
+            of = (
+                jr.normal(named(key, "theta"), theta.shape)
+                if estimator is pce_of_interest
+                else theta
+            )
+            return estimator(task, policy, of, noise, inner=inner, key=named(key, "contrast"))
+
+        return {name: -jax.vmap(one)(shard_batch(jr.split(key, batch))).mean()}
+
+    return loss
+
+
+def _draw(task: Task, policy: Policy, key: PRNGKeyArray) -> tuple[Float[Array, " k"], Noise]:
+    theta = task.prior.sample(key=named(key, "theta"))
+    return theta, draw_noise(task, policy, key=named(key, "noise"))

@@ -1,0 +1,285 @@
+"""Stage 1 of the paper's Algorithm 1: learn the marginal score, from designs of a sampler and no
+policy.
+
+Adam with a linear warm-up and a cosine decay, clipping by the global norm, and an exponential
+moving average of the parameters."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+
+from scorebed._jit import jit_once
+from scorebed._sharding import shard_batch
+from scorebed.errors import require
+from scorebed.estimators.matching import (
+    bias_penalty,
+    conditional_score,
+    marginal_score_matching,
+    rescaled_score_matching,
+    sliced_score_matching,
+)
+from scorebed.keys import named
+from scorebed.policies.base import Policy
+from scorebed.policies.random import RandomDesigns
+from scorebed.rollout import Trajectory, simulate, simulate_outcomes
+from scorebed.samplers.base import DesignSampler, Unconstrained
+from scorebed.samplers.paper import paper_sampler
+from scorebed.scores import make_score
+from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.conditional import all_scores
+from scorebed.scores.residual_scale import ScoreWithScale
+from scorebed.scores.standardise import standardiser
+from scorebed.tasks.base import IID, Markov, Task
+from scorebed.training.fit import FitState, Loss, StepInfo, Terms, fit_one
+
+PILOT = 1024
+
+
+class Weights(eqx.Module):
+    """Fixed weights of the two parts of the loss, per coordinate, and how far a score's own size
+    divides its residuals.
+    """
+
+    y: Float[Array, "*dy"]
+    xi: Float[Array, "*dx"]
+    own: float = eqx.field(static=True)
+
+
+def automatic_weights(
+    task: Task, sampler: DesignSampler, *, own: float = 1.0, key: PRNGKeyArray
+) -> Weights:
+    """Both parts of order one: over the median squared conditional score of a pilot of 1,024
+    experiments. 1,024·T NLE.
+
+    Without a density the weight of the y-part is the variance of the outcomes, or of their steps if
+    that is smaller."""
+
+    if (
+        not task.has_density
+    ):  # there is nothing to measure but outcomes: a score of theirs has the unit 1/y
+        outcomes = jit_once(lambda key: standardiser(task, sampler, key=key))(key)
+        return Weights(jnp.minimum(outcomes.scale_y, outcomes.scale_step) ** 2, jnp.ones(()), 0.0)
+
+    def pilot(key: PRNGKeyArray) -> ScoreValue:
+        return conditional_score(task, simulate(task, RandomDesigns(sampler), key=key))
+
+    target = jit_once(jax.vmap(pilot))(jr.split(key, PILOT))
+    tiny = jnp.finfo(target.y.dtype).tiny
+    size = jax.tree.map(
+        lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
+        target,
+    )
+    return Weights(1 / size.y, 1 / size.xi, own)
+
+
+def score_optimiser(
+    *,
+    steps: int,
+    learning_rate: float,
+    floor_rate: float = 1e-5,
+    warmup_share: float = 1e-3,
+    clip: float,
+) -> optax.GradientTransformation:
+    """The paper's: warm-up over a thousandth of the steps to the peak, cosine decay to the floor,
+    clipping by the global norm.
+    """
+    warmup = max(1, round(warmup_share * steps))
+    schedule = optax.warmup_cosine_decay_schedule(
+        0.0, learning_rate, warmup, max(steps, warmup + 1), floor_rate
+    )
+    return optax.chain(optax.clip_by_global_norm(clip), optax.adam(schedule))
+
+
+def score_loss(
+    static: PyTree,
+    task: Task,
+    sampler: DesignSampler,
+    weights: Weights,
+    *,
+    batch: int,
+    penalty: float = 0.0,
+    policy: Policy | None = None,
+) -> Loss:
+    """Marginal score matching on `batch` experiments of the sampler, half of them of a `policy`
+    where one is given. batch·T NLE a step, and those of the score.
+
+    With `penalty` > 0 the U-statistic of the score's bias is added, from four outcomes each of an
+    eighth as many designs; those are always the sampler's, since they must be drawn before the
+    data.
+
+    Where the task has no density it is sliced score matching, and no policy's experiments may
+    enter."""
+    if not task.has_density:
+        require(
+            policy is None,
+            f"the score of {type(task).__name__}",
+            got="experiments of a policy",
+            expected="designs drawn before the data, since the model has no density",
+            fix="train it by --method score.",
+        )
+    sources: list[tuple[Policy, int]] = [
+        (RandomDesigns(sampler), batch if policy is None else batch - batch // 2)
+    ]
+    sources += [] if policy is None else [(policy, batch // 2)]
+
+    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
+        score = eqx.combine(params, static)
+        if not task.has_density:
+            return {
+                "sliced": _sliced(
+                    score, task, sampler, weights, batch=batch, key=named(key, "runs", 0)
+                )
+            }
+        parts = [
+            jax.vmap(lambda k, source=source: simulate(task, source, key=k))(
+                shard_batch(jr.split(named(key, "runs", i), count))
+            )
+            for i, (source, count) in enumerate(sources)
+            if count
+        ]
+        terms = matching_terms(
+            score, task, jax.tree.map(lambda *x: jnp.concatenate(x), *parts), weights
+        )
+        if penalty:
+            biases = jax.vmap(lambda k: _bias(score, task, sampler, weights, key=k))(
+                shard_batch(jr.split(named(key, "bias"), max(1, batch // 8)))
+            )
+            terms["bias"] = penalty * biases.mean()
+        return terms
+
+    return loss
+
+
+def _sliced(
+    score: Score,
+    task: Task,
+    sampler: DesignSampler,
+    weights: Weights,
+    *,
+    batch: int,
+    key: PRNGKeyArray,
+) -> Array:
+    """Sliced score matching, averaged over experiments of the sampler; of `ScorePair` the sum of
+    both. No NLE.
+    """
+    require(
+        isinstance(sampler, Unconstrained),
+        f"the designs of {type(task).__name__}",
+        got=type(sampler).__name__,
+        expected="designs without a constraint, since the model has no density",
+        fix="leave `constraint` out, or write `log_prob`.",
+    )
+    assert isinstance(sampler, Unconstrained)  # for the type checker
+
+    def one(key: PRNGKeyArray) -> Array:
+        us = sampler.sample_unconstrained(key=named(key, "designs"))
+        theta = task.prior.sample(key=named(key, "theta"))
+        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
+        ys = simulate_outcomes(task, theta, sampler.space.constrain(us), noise)
+        return jnp.stack(
+            [
+                sliced_score_matching(
+                    each, sampler, ys, us, lambda_y=weights.y, key=named(key, "direction")
+                )
+                for each in all_scores(score, theta)
+            ]
+        ).sum()
+
+    return jax.vmap(one)(shard_batch(jr.split(key, batch))).mean()
+
+
+def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
+    """The two terms of marginal score matching, averaged over a batch of experiments; of a
+    `ScoreWithScale` score also its weigher's.
+    """
+
+    def one(run: Trajectory) -> Any:
+        return marginal_score_matching(
+            score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, own=weights.own
+        )
+
+    if isinstance(score, ScoreWithScale):
+        terms, weigher = jax.vmap(
+            lambda run: rescaled_score_matching(
+                score, task, run, lambda_y=weights.y, lambda_xi=weights.xi
+            )
+        )(runs)
+        return {"y": terms.y.mean(), "xi": terms.xi.mean(), "weigher": weigher.mean()}
+    terms = jax.vmap(one)(runs)
+    return {"y": terms.y.mean(), "xi": terms.xi.mean()}
+
+
+def _bias(
+    score: Score, task: Task, sampler: DesignSampler, weights: Weights, *, key: PRNGKeyArray
+) -> Array:
+    xis = sampler.sample(key=named(key, "designs"))
+
+    def outcome(key: PRNGKeyArray) -> Array:
+        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
+        return simulate_outcomes(task, task.prior.sample(key=named(key, "theta")), xis, noise)
+
+    ys = jax.vmap(outcome)(jr.split(named(key, "outcomes"), 4))
+    parts = bias_penalty(score, ys, xis, lambda_y=weights.y, lambda_xi=weights.xi)
+    return parts.y + parts.xi
+
+
+def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+    """Untrained likelihood particles of the usual sizes; the small transformer where a task depends
+    on its whole history, or has no density.
+    """
+    kind = (
+        "particles" if isinstance(task, IID | Markov) and task.has_density else "transformer-direct"
+    )
+    sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4, "iterations": 16}
+
+    def make(key: PRNGKeyArray) -> Score:
+        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        return make_score(kind, task, standardise, sizes, key=named(key, "init"))
+
+    made: Score = jit_once(make)(key)
+    return made
+
+
+def train_score(
+    task: Task,
+    score: Score | None = None,
+    sampler: DesignSampler | None = None,
+    *,
+    steps: int,
+    batch: int = 256,
+    optimiser: optax.GradientTransformation | None = None,
+    learning_rate: float = 1e-3,
+    decay: float = 0.99,
+    block: int = 100,
+    penalty: float = 0.0,
+    weights: Weights | None = None,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    state: FitState | None = None,
+    key: PRNGKeyArray,
+) -> Score:
+    """The score after `steps` steps (the moving average of its parameters); `state` goes on from an
+    earlier one.
+
+    Without a score: `default_score`. Without a sampler: the paper's for the task. Without an
+    optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10."""
+    sampler = sampler or paper_sampler(task)
+    score = score or default_score(task, sampler, key=named(key, "score"))
+    weights = weights or automatic_weights(task, sampler, key=named(key, "weights"))
+    trained: Score = fit_one(
+        lambda static: score_loss(static, task, sampler, weights, batch=batch, penalty=penalty),
+        score,
+        steps=steps,
+        decay=decay,
+        block=block,
+        on_step=on_step,
+        state=state,
+        key=named(key, "steps"),
+        optimiser=optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0),
+    )
+    return trained

@@ -1,4 +1,4 @@
-"""Restarts that are stopped early: P policies start, and the worse half of those still training is
+"""Successive halving of restarts: P policies start, and the worse half of those still training is
 stopped again and again.
 
 The steps of a stage are cut into rungs. The first is climbed by all P restarts, the next by the
@@ -11,14 +11,10 @@ Nothing here knows of arrays; sizes are exact, so that a ledger can rest on them
 """
 
 import bisect
-import dataclasses
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
-
-from scorebed.runs.sections import PolicyConfig
-from scorebed.runs.stage import block_size
 
 
 class Rung(NamedTuple):
@@ -29,20 +25,26 @@ class Rung(NamedTuple):
     restarts: int
 
 
-def rungs(config: PolicyConfig, count: int) -> tuple[Rung, ...]:
-    """The rungs of a stage of `count` restarts; one if none is stopped. There are no more halvings
-    than there are to stop.
+def block_size(steps: int, every: int = 0) -> int:
+    """Steps per compiled call: few enough for a progress bar that moves, and a divisor of `every`,
+    where blocks must end.
+    """
+    largest = max(1, min(50, steps // 20))
+    return next(size for size in range(largest, 0, -1) if every % size == 0)
+
+
+def rungs(steps: int, count: int, *, halvings: int, every: int) -> tuple[Rung, ...]:
+    """The rungs of `count` restarts, looked at after every `every` steps; one rung if none is
+    stopped. There are no more halvings than restarts to stop.
     """
     counts = [count]
-    while len(counts) <= config.halvings and counts[-1] > 1:
+    while len(counts) <= halvings and counts[-1] > 1:
         counts.append(-(-counts[-1] // 2))
-    block = block_size(config.steps, config.monitor_every)
+    block = block_size(steps, every)
     parts = list(itertools.accumulate(1 / math.sqrt(n) for n in counts))
     # The first rung has a block at least: before it there is nothing to choose by.
-    ends = [
-        max(block, block * round(config.steps * part / parts[-1] / block)) for part in parts[:-1]
-    ]
-    marks = [0, *(min(end, config.steps) for end in ends), config.steps]
+    ends = [max(block, block * round(steps * part / parts[-1] / block)) for part in parts[:-1]]
+    marks = [0, *(min(end, steps) for end in ends), steps]
     return tuple(Rung(a, b, n) for (a, b), n in zip(itertools.pairwise(marks), counts, strict=True))
 
 
@@ -59,25 +61,22 @@ def taken(ladder: Sequence[Rung], steps: int) -> int:
     )
 
 
-def stretched(config: PolicyConfig, count: int, steps: int) -> int:
+def stretched(steps: int, count: int, *, halvings: int, every: int) -> int:
     """The steps of a stage with halvings that takes as many steps of restarts as one of `steps`
     without, or a few less.
     """
 
     def cost(steps: int) -> int:
-        return taken(rungs(dataclasses.replace(config, steps=steps), count), steps)
+        return taken(rungs(steps, count, halvings=halvings, every=every), steps)
 
-    return (
-        most(cost, count * steps, at_least=steps, below=count * steps + 1)
-        if config.halvings
-        else steps
-    )
+    if not halvings:
+        return steps
+    return most(cost, count * steps, at_least=steps, below=count * steps + 1)
 
 
 def most(cost: Callable[[int], int], allowed: int, *, at_least: int, below: int) -> int:
     """The largest whole number whose cost is allowed, or one close to it where rounded rungs make
     costs fall back.
     """
-    return max(
-        at_least, bisect.bisect_right(range(at_least, below), allowed, key=cost) + at_least - 1
-    )
+    found = bisect.bisect_right(range(at_least, below), allowed, key=cost)
+    return max(at_least, found + at_least - 1)

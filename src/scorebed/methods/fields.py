@@ -110,3 +110,5 @@ Decay: TypeAlias = Annotated[
 Rate: TypeAlias = Annotated[float, _real(lambda x: 0 < x <= 1, "a number above 0 and up to 1")]
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
 WeightOrAuto: TypeAlias = Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)]
+AnyWhole: TypeAlias = Annotated[int, whole(-LARGEST, LARGEST)]
+AnyNumber: TypeAlias = Annotated[float, _real(math.isfinite, "a finite number")]

@@ -18,6 +18,7 @@ import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from scorebed.errors import InvalidValueError, require
+from scorebed.methods.sections import PolicyTraining
 from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
@@ -75,8 +76,15 @@ class Method(eqx.Module):
     """Whether parameters of interest can be told from a nuisance."""
     compared_with_random: ClassVar[bool] = True
     """Whether random designs are bounded beside its policy."""
+    designs_in_words: ClassVar[str] = "adaptive designs of the trained policy"
+    """What its designs are, for a report."""
     upfront_stem: ClassVar[str] = ""
     """The name of the files of what is learned upfront; empty if nothing is."""
+
+    @property
+    def policy_settings(self) -> PolicyTraining | None:
+        """The settings of its training of policies; None if it has none of ours."""
+        return None
 
     @property
     def learns_from_sampler(self) -> bool:
@@ -84,6 +92,11 @@ class Method(eqx.Module):
         may leave what was seen.
         """
         return False
+
+    @property
+    def score_file(self) -> str:
+        """The file of the score that trained the first policy last; empty if there is no score."""
+        return ""
 
     def supports(self, task: Task) -> None:
         """Refuse a task that the method cannot serve, with a sentence."""

@@ -58,6 +58,10 @@ class GradientMethod(Method):
 
     policy_training: eqx.AbstractVar[PolicyTraining]
 
+    @property
+    def policy_settings(self) -> PolicyTraining:
+        return self.policy_training
+
     def supports(self, task: Task) -> None:
         Method.supports(self, task)
         require(

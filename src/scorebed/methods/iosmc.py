@@ -115,6 +115,10 @@ class IOSMCMethod(Method):
     inner: Count = 15
     """Contrastive parameters of PCE, which trains the static designs to compare with."""
 
+    @property
+    def policy_settings(self) -> PolicyTraining:
+        return self.policy_training
+
     def supports(self, task: Task) -> None:
         Method.supports(self, task)
         halvings = self.policy_training.halvings

@@ -40,6 +40,10 @@ class JointScoreMethod(ByScore):
     score_rate: Positive = 3e-4
     """Peak learning rate of a score that goes on learning beside its policy."""
 
+    @property
+    def score_file(self) -> str:
+        return "joint-score-0.safetensors"
+
     def supports(self, task: Task) -> None:
         ByScore.supports(self, task)
         require(

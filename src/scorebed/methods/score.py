@@ -106,6 +106,10 @@ class ByScore(GradientMethod):
 
     score: eqx.AbstractVar[ScoreSection]
 
+    @property
+    def score_file(self) -> str:
+        return f"{self.upfront_stem}-0.safetensors"
+
     def supports(self, task: Task) -> None:
         GradientMethod.supports(self, task)
         self.score.kind.supports(task)

@@ -17,11 +17,11 @@ import tomli_w
 
 from scorebed.errors import InvalidValueError, NewerFormatError
 from scorebed.methods._densities import PosteriorTraining
+from scorebed.methods.aliases import renamed, revalued, upgraded
 from scorebed.methods.base import Method
 from scorebed.methods.fields import Count, Name, Seed, digest, whole
-from scorebed.methods.reading import method_values, own_table, read_method, table_settings
+from scorebed.methods.reading import method_values, read_method, table_settings
 from scorebed.methods.settings import Setting, check_section, settings_of, unknown_key
-from scorebed.runs.aliases import renamed, revalued, upgraded
 from scorebed.runs.durable import explained
 from scorebed.runs.sections import EvaluationConfig, HistoryConfig
 
@@ -236,7 +236,7 @@ def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
             expected=f"at most format {FORMAT}",
             fix="install a newer version of scorebed.",
         )
-    return values if number == FORMAT else upgraded(values, _tables_before(values))
+    return values if number == FORMAT else upgraded(values, _tables(values))
 
 
 def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
@@ -244,15 +244,6 @@ def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
     method = values.get("method")
     fixed = {name: settings_of(section) for name, section in (TABLES | OPTIONAL).items()}
     return fixed | (table_settings(method, values) if isinstance(method, str) else {})
-
-
-def _tables_before(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables that a configuration of format 1 keeps; the others were listed and not used."""
-    used: dict[str, Any] = dict(_tables(values))
-    listed = ("score", "density", "iosmc", "policy_training")
-    return used | {
-        name: {} for name in (*listed, own_table(str(values.get("method", "")))) if name not in used
-    }
 
 
 def _renamed(values: Mapping[str, Any], method: str) -> dict[str, Any]:

@@ -61,7 +61,13 @@ class Only(NamedTuple):
     members: Sequence[int]
 
 
-class NonFiniteError(ScorebedError):
+class TrainingStoppedError(ScorebedError):
+    """Training cannot go on. `state` is the last good one."""
+
+    state: FitState
+
+
+class NonFiniteError(TrainingStoppedError):
     """Training met five steps in a row whose loss or gradient is not finite. `state` is the last
     good one, ready to go on from: what failed stands where it stood before the five, other restarts
     where they are.

@@ -69,6 +69,11 @@ class Stage(abc.ABC):
     def nle(self, watched: Watched) -> int:
         """What it has come to, exactly."""
 
+    def nle_of(self, steps: Sequence[int]) -> int:
+        """What it has come to if each of its members has taken so many steps."""
+        del steps
+        return self.nle_at_most()
+
     def survivors(self, watched: Watched) -> tuple[int, ...]:
         """The numbers of the members that `result` holds, where it is a batch."""
         return watched.furthest()
@@ -283,7 +288,10 @@ class BatchStage(Stage):
         return self.costs.at_most(self.ladder, self.steps)
 
     def nle(self, watched: Watched) -> int:
-        return self.costs.exactly(np.atleast_1d(watched.state.step).tolist())
+        return self.nle_of(np.atleast_1d(watched.state.step).tolist())
+
+    def nle_of(self, steps: Sequence[int]) -> int:
+        return self.costs.exactly(steps)
 
     def _over(self, watched: Watched) -> bool:
         # Without estimates nothing is known to have stopped rising.

@@ -54,11 +54,18 @@ from scorebed.baselines.iosmc.settings import IOSMCSettings as IOSMCSettings
 from scorebed.baselines.iosmc.settings import paper_settings as paper_settings
 from scorebed.baselines.iosmc.settings import worst_iteration as worst_iteration
 from scorebed.baselines.iosmc.settings import worst_start as worst_start
-from scorebed.errors import BudgetExceededError, InvalidValueError, ScorebedError
+from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.keys import named
 from scorebed.policies.base import Memory, Policy, StochasticPolicy
 from scorebed.tasks.base import Task
-from scorebed.training.fit import PATIENCE, FitState, NonFiniteError, StepInfo, Stop
+from scorebed.training.fit import (
+    PATIENCE,
+    FitState,
+    NonFiniteError,
+    StepInfo,
+    Stop,
+    TrainingStoppedError,
+)
 
 WORD = 2**30  # the count of likelihood evaluations passes 2³¹: two words hold it
 
@@ -71,7 +78,7 @@ class Chain(eqx.Module):
     spent: Int[Array, " 2"]  # likelihood evaluations, high · 2³⁰ + low
 
 
-class DegenerateParticlesError(ScorebedError):
+class DegenerateParticlesError(TrainingStoppedError):
     """A particle set stands for nothing any more. `state` is the last good one, `nle` what was
     spent since, to no use.
     """

@@ -9,11 +9,10 @@ from jaxtyping import PRNGKeyArray
 
 from scorebed.bounds.contrastive import SATURATED, Bounds, bounds_nle, eig_bounds
 from scorebed.bounds.posterior import posterior_bound, posterior_bound_nle
+from scorebed.errors import InvalidValueError
 from scorebed.keys import named
+from scorebed.methods._densities import PosteriorTraining, density_optimiser, fresh_posterior
 from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import fresh_posterior
-from scorebed.runs.sections import DensityConfig
-from scorebed.runs.upfront import density_optimiser
 from scorebed.runs.user_task import is_user_task
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks import TASKS, make_task
@@ -27,38 +26,51 @@ CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
 def policy_bounds(
     task: Task,
     policy: Policy,
-    density: DensityConfig,
+    posterior: PosteriorTraining | None,
     *,
     outer: int,
     inner: int,
     on_group: Callable[[int, int], None] = lambda *_: None,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds of the EIG of a policy; `density` are the sizes of the posterior, and its training,
-    where one is needed.
+    """Bounds of the EIG of a policy; without a density they come from a posterior of these sizes,
+    trained for it.
     """
     if task.has_density:
         return eig_bounds(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)
-    fresh = fresh_posterior(density, task, paper_sampler(task), key=named(key, "posterior"))
+    posterior = _required(task, posterior)
+    fresh = fresh_posterior(posterior, task, paper_sampler(task), key=named(key, "posterior"))
     return posterior_bound(
         task,
         policy,
         fresh,
         outer=outer,
-        steps=density.steps,
-        batch=density.batch,
-        decay=density.ema,
-        optimiser=density_optimiser(density, density.steps),
+        steps=posterior.steps,
+        batch=posterior.batch,
+        decay=posterior.ema,
+        optimiser=density_optimiser(posterior, posterior.steps),
         on_step=on_group,
         key=key,
     )
 
 
-def policy_bounds_nle(task: Task, density: DensityConfig, outer: int, inner: int) -> int:
+def policy_bounds_nle(task: Task, posterior: PosteriorTraining | None, outer: int, inner: int) -> int:
     """What they cost."""
     if task.has_density:
         return bounds_nle(task, outer, inner)
-    return posterior_bound_nle(task, outer, density.steps, density.batch)
+    posterior = _required(task, posterior)
+    return posterior_bound_nle(task, outer, posterior.steps, posterior.batch)
+
+
+def _required(task: Task, posterior: PosteriorTraining | None) -> PosteriorTraining:
+    if posterior is None:
+        raise InvalidValueError(
+            f"bounds of {type(task).__name__}, which has no density",
+            got="no section [posterior]",
+            expected="the sizes of a posterior to bound with",
+            fix="choose a preset, or give them in the file.",
+        )
+    return posterior
 
 
 def about(task: Task) -> dict[str, Any]:

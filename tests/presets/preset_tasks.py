@@ -2,6 +2,8 @@
 other sizes, and models of a user's own with each trait.
 """
 
+# ruff: noqa: ARG002
+
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

@@ -439,6 +439,18 @@ def test_a_task_of_a_users_own_may_say_that_it_has_few_modes():
     assert preset_values("laptop", "x", Plain(), method="score")["policy"] == "dad"
 
 
+def test_a_task_may_ask_for_the_sizes_of_another():
+    class LikeGravimetry(Plain):
+        preset_file = "gravimetry"
+
+    class LikeNothing(Plain):
+        preset_file = "gravimetri"
+
+    assert policy_for("paper", LikeGravimetry()) == "attention"
+    with pytest.raises(UnknownNameError, match="did you mean 'gravimetry'"):
+        policy_for("paper", LikeNothing())
+
+
 # ---- policies
 
 

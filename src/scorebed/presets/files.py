@@ -5,13 +5,19 @@ import tomllib
 from importlib import resources
 from typing import Any
 
+from scorebed.errors import UnknownNameError
+
 Values = dict[str, Any]
 
 
 @functools.cache
 def read(name: str) -> Values:
-    """The contents of NAME.toml. Not to be changed: everybody shares them."""
-    return tomllib.loads((resources.files(__package__) / f"{name}.toml").read_text("utf-8"))
+    """The contents of NAME.toml, to be read only: all callers share them."""
+    files = {each.name: each for each in resources.files(__package__).iterdir()}
+    if f"{name}.toml" not in files:
+        known = [file.removesuffix(".toml") for file in sorted(files) if file.endswith(".toml")]
+        raise UnknownNameError("file of presets", name, known)
+    return tomllib.loads(files[f"{name}.toml"].read_text("utf-8"))
 
 
 def chain(name: str) -> tuple[Values, ...]:

@@ -1,11 +1,11 @@
 """The values of a run, put together from the files.
 
-First the files: `general`, then what the task's file builds on, then that file, then `traits`. Of
-each, the tables of the preset (`every`, `two-cores`, the preset itself), and after them the same of
-every trait that the task has. Later ones win.
+Files come first, later ones over earlier ones: `general`, what else the task's file builds on, the
+task's file, `traits`. Each gives the tables of the preset (`every`, `two-cores`, then the preset
+itself), and after them the same for each trait that the task has.
 
-Then, within what that gives, from the general to the special: the tables of the run; what its
-policy changes; what its method changes; and the method's settings for that number of policies."""
+The tables that result are then overlaid from the general to the special: the tables of the run,
+what its policy changes, what its method changes, the method's settings for that many policies."""
 
 from collections.abc import Iterator, Sequence
 
@@ -49,8 +49,8 @@ def preset_values(
 
 
 def policy_for(preset: str, task: Task, *, method: str = "") -> str:
-    """The policy that a method takes; without a method, the one that all can share: the paper's for
-    the task, and for other tasks one that uses exchangeability exactly where it holds.
+    """The policy that a method takes. Without a method, the one that all can share: the paper's for
+    its tasks, and for others one that uses exchangeability exactly where it holds.
     """
     tables = _tables(preset, task)
     return _policy(tables, _names(tables, method))
@@ -123,8 +123,9 @@ def _split(table: Values, tables: Values) -> tuple[Values, Values]:
 
 def _chosen(table: Values) -> Values:
     """The settings of a table, with those of its tables that are named after one of its choices."""
-    plain = {key: value for key, value in table.items() if not isinstance(value, dict)}
+    inner = {key: value for key, value in table.items() if isinstance(value, dict)}
+    plain = {key: value for key, value in table.items() if key not in inner}
     for choice in [value for value in plain.values() if isinstance(value, str)]:
-        plain |= table.get(choice, {})
+        plain |= inner.get(choice, {})
     without = plain.pop("without", ())
     return {key: value for key, value in plain.items() if key not in without}

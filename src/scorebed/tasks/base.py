@@ -49,6 +49,10 @@ class Task(eqx.Module):
     interest: ClassVar[tuple[str, ...]] = ()
     # Noise of a step beyond one number per outcome; only a model without a density can have any.
     extra_noise: ClassVar[int] = 0
+    # Whether posteriors were seen to be sums of few Gaussians, one at each mode.
+    few_modes: ClassVar[bool] = False
+    # The file of `presets/` with its sizes, without .toml; empty: that of its structure.
+    preset_file: ClassVar[str] = ""
 
     @property
     def has_density(self) -> bool:

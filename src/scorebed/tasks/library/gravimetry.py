@@ -6,6 +6,7 @@ x₀ ~ N(0, 30²),   z = max(exp N(ln 10, 0.5²), 3),   κ = G · 4/3 π R³ Δ�
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -33,6 +34,8 @@ class Gravimetry(IID, Gaussian):
     outcomes: tuple[Quantity, ...] = eqx.field(static=True)
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
+    few_modes: ClassVar[bool] = True
+    preset_file: ClassVar[str] = "gravimetry"
 
     def __init__(self, *, dim: int = 1, horizon: int = 20, noise: float = 1.0):
         require(

@@ -6,6 +6,8 @@ appendix "BED tasks").
 y is the *logarithm* of the measured intensity, as the paper's log-normal observation model has it.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
@@ -35,6 +37,8 @@ class LocationFinding(IID, Gaussian):
     strength: float = eqx.field(static=True)
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
+    few_modes: ClassVar[bool] = True
+    preset_file: ClassVar[str] = "location-finding"
 
     def __init__(
         self,

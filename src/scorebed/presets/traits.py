@@ -1,0 +1,36 @@
+"""What the files may ask about a task: its structure, and traits by the names of their tables."""
+
+from collections.abc import Callable
+
+from scorebed.inference.modes import finds_modes
+from scorebed.tasks.base import IID, Markov, Task
+from scorebed.tasks.library.location import many_sources
+from scorebed.tasks.nuisance import has_nuisance
+
+
+def structure(task: Task) -> str:
+    """Which history the likelihood sees."""
+    if isinstance(task, IID):
+        return "iid"
+    return "markov" if isinstance(task, Markov) else "history"
+
+
+def few_modes(task: Task) -> bool:
+    """Whether posteriors are sums of few Gaussians, and their modes can be found."""
+    return task.few_modes and finds_modes(task) and not many_sources(task)
+
+
+def user_model(task: Task) -> bool:
+    """Whether the model was written outside of the library."""
+    return type(task).__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+TRAITS: dict[str, Callable[[Task], bool]] = {
+    "constrained": lambda task: task.constraint is not None,
+    "priced": lambda task: task.cost is not None,
+    "few-modes": few_modes,
+    "planar": lambda task: task.designs.dim == 2,
+    "user-model": user_model,
+    "nuisance": has_nuisance,
+    "without-density": lambda task: not task.has_density,
+}

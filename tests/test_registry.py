@@ -24,7 +24,7 @@ def test_a_registered_entry_is_found_like_a_built_in_one(table):
 
 
 def test_an_unknown_name_is_answered_with_the_nearest(table):
-    with pytest.raises(UnknownNameError, match="unknown colour, got 'gren'.*did you mean 'green'"):
+    with pytest.raises(UnknownNameError, match=r"unknown colour, got 'gren'.*did you mean 'green'"):
         table.find("gren")
 
 
@@ -35,7 +35,7 @@ def test_a_malformed_name_is_refused(table, name):
 
 
 def test_a_built_in_name_is_refused(table):
-    with pytest.raises(InvalidValueError, match="got 'red', which is built in.*call it my-red"):
+    with pytest.raises(InvalidValueError, match=r"got 'red', which is built in.*call it my-red"):
         table.register("red")
 
 

@@ -7,8 +7,8 @@ import pytest
 from scorebed.samplers import (
     AR1,
     DesignSampler,
-    SamplerMixture,
     RandomScaleGaussian,
+    SamplerMixture,
     Switching,
     UniformBox,
     paper_sampler,

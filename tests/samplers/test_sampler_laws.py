@@ -59,9 +59,11 @@ class Designed(IID, Gaussian):
         self.outcomes, self.additive_noise = (Quantity("reading"),), True
 
     def mean(self, theta, state, xi):
+        del state, xi
         return theta
 
     def scale(self, theta, state, xi):
+        del theta, state, xi
         return (1.0,)
 
 

@@ -296,7 +296,9 @@ BAD = {
         "from 0 to 4",
     ),
     "at odds": (
-        lambda: feasible_range(SPACES["box"], T, ordered("time", gap=1.0) & steps_at_most({"time": 0.5})),
+        lambda: feasible_range(
+            SPACES["box"], T, ordered("time", gap=1.0) & steps_at_most({"time": 0.5})
+        ),
         "at least 1",
     ),
     "no constraint": (lambda: feasible_range(SPACES["box"], T, "time"), "got a str"),

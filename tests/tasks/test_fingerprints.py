@@ -75,9 +75,11 @@ class Sampled(IID, Gaussian):
     additive_noise = True
 
     def mean(self, theta, state, xi):
+        del state
         return theta * xi[0]
 
     def scale(self, theta, state, xi):
+        del theta, state, xi
         return [1.0]
 
 

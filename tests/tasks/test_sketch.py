@@ -8,7 +8,14 @@ from scorebed.tasks.continued import continued
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.tasks.sketch import HiddenObjects, Positions, Profile, Sketch, TimeSeries, check_sketch
+from scorebed.tasks.sketch import (
+    HiddenObjects,
+    Positions,
+    Profile,
+    Sketch,
+    TimeSeries,
+    check_sketch,
+)
 
 KINDS = {
     "location-finding": Positions,
@@ -34,9 +41,9 @@ def test_the_structure_has_a_name():
     assert {make_task(name).structure for name, kind in KINDS.items() if kind is TimeSeries} == {
         "markov"
     }
-    assert {make_task(name).structure for name, kind in KINDS.items() if kind is not TimeSeries} == {
-        "iid"
-    }
+    assert {
+        make_task(name).structure for name, kind in KINDS.items() if kind is not TimeSeries
+    } == {"iid"}
 
 
 def test_hidden_objects_are_where_theta_says():

@@ -11,7 +11,7 @@ from scorebed.samplers.constrained import constrained_designs
 from scorebed.samplers.gaussian import IsotropicGaussian, RandomScaleGaussian
 from scorebed.samplers.low_rank import LowRank
 from scorebed.samplers.mixture import SamplerMixture
-from scorebed.samplers.paper import paper_sampler, uniform_or_switching, unconstrained_paper_sampler
+from scorebed.samplers.paper import paper_sampler, unconstrained_paper_sampler, uniform_or_switching
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Space
 

@@ -26,7 +26,12 @@ class ConstrainedDesigns(DesignSampler):
     space: Space = eqx.field(static=True)
 
     def __init__(self, base: DesignSampler, feasible: FeasibleRange):
-        self.base, self.feasible, self.horizon, self.space = base, feasible, base.horizon, base.space
+        self.base, self.feasible, self.horizon, self.space = (
+            base,
+            feasible,
+            base.horizon,
+            base.space,
+        )
 
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         return self.feasible.obey(self.base.sample(key=key))

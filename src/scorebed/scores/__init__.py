@@ -107,5 +107,7 @@ def make_score(
     )
     draws = jax.vmap(lambda k: task.prior.sample(key=k))(jr.split(named(key, "parameters"), PILOT))
     told = with_parameters(standardise, draws[:, jnp.asarray(known)])
-    conditional = SCORES[kind](condition_on(task, known), told, sizes, key=named(key, "conditional"))
+    conditional = SCORES[kind](
+        condition_on(task, known), told, sizes, key=named(key, "conditional")
+    )
     return ScorePair(made, conditional, known)

@@ -192,9 +192,7 @@ def _constraint(task: Task, xis: Sequence[Sequence[float]]) -> Constraint | None
     coordinates = zip(feasible.limits, task.designs.quantities, xis[-1], strict=True)
     return task.constraint & Constraint(
         tuple(
-            (q.name, Limit(start=float(last)))
-            for limit, q, last in coordinates
-            if limit != Limit()
+            (q.name, Limit(start=float(last))) for limit, q, last in coordinates if limit != Limit()
         )
     )
 

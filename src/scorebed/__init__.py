@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from scorebed.runs.load import load as load
     from scorebed.samplers import SAMPLERS as SAMPLERS
     from scorebed.samplers import make_sampler as make_sampler
+    from scorebed.samplers import register_sampler as register_sampler
     from scorebed.samplers.paper import paper_sampler as paper_sampler
     from scorebed.session.engine import Session as Session
     from scorebed.tasks import TASKS as TASKS
@@ -59,6 +60,7 @@ _HOME = {
     "simulate_outcomes": "rollout",
     "paper_sampler": "samplers.paper",
     "register_policy": "policies",
+    "register_sampler": "samplers",
     "simulate": "rollout",
     "train_policies": "training.policy",
     "train_score": "training.score",

@@ -43,11 +43,11 @@ from scorebed.scores.exact import ExactScore
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import IID, Gaussian, History
 from scorebed.tasks.conditioned import (
-    KnownHistory,
-    KnownIID,
-    KnownMarkov,
+    ConditionedHistory,
+    ConditionedIID,
+    ConditionedMarkov,
     append_parameters,
-    with_known,
+    condition_on,
 )
 from scorebed.tasks.declare import measured, ranges
 from scorebed.tasks.nuisance import (
@@ -210,11 +210,16 @@ class Drift(LinearMarkov):
 
 
 @pytest.mark.parametrize(
-    ("task", "kind"), [(P6, KnownIID), (Drift(horizon=3), KnownMarkov), (Leaking(), KnownHistory)]
+    ("task", "kind"),
+    [
+        (P6, ConditionedIID),
+        (Drift(horizon=3), ConditionedMarkov),
+        (Leaking(), ConditionedHistory),
+    ],
 )
 def test_told_parameters_are_those_of_the_design(task, kind):
     """Whatever θ says of ψ, the design says what it is: in outcomes, densities and states."""
-    told = with_known(task, (0,))
+    told = condition_on(task, (0,))
     assert type(told) is kind
     theta, other = (task.prior.sample(key=jr.key(i)) for i in (0, 1))
     xis = jnp.linspace(0.5, 1.0, task.horizon * task.designs.dim).reshape(task.horizon, -1)

@@ -311,9 +311,9 @@ class Myopic(Policy):
         pick = jr.uniform(key, (half,), moves.dtype) * memory.observed.astype(moves.dtype)
         near = _around(space, memory.xis[pick.astype(int)], moves[:half])
         xis = _all_over(space, wide)
-        if self.task.reach is not None:
+        if self.task.feasible is not None:
             place = functools.partial(
-                self.task.reach.place, previous=self._previous(memory), step=memory.observed
+                self.task.feasible.place, previous=self._previous(memory), step=memory.observed
             )
             xis, near = jax.vmap(place)(xis), self._allowed(memory, near)
         return xis.at[-half:].set(jnp.where(memory.observed > 0, near, xis[-half:]))
@@ -322,16 +322,16 @@ class Myopic(Policy):
         """The last design, or what a constraint says was before the first."""
         start = (
             memory.xis[0]
-            if self.task.reach is None
-            else self.task.reach.start().astype(memory.xis.dtype)
+            if self.task.feasible is None
+            else self.task.feasible.start().astype(memory.xis.dtype)
         )
         return jnp.where(memory.observed > 0, memory.xis[memory.observed - 1], start)
 
     def _allowed(self, memory: Belief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
         """Designs moved into the range that a constraint leaves."""
-        if self.task.reach is None:
+        if self.task.feasible is None:
             return xis
-        return jnp.clip(xis, *self.task.reach.interval(self._previous(memory), memory.observed))
+        return jnp.clip(xis, *self.task.feasible.interval(self._previous(memory), memory.observed))
 
     def _renew(self, memory: Belief) -> Belief:
         """Particles of equal weights from those of the history `known`."""

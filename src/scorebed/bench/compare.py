@@ -6,11 +6,9 @@ goes on where it was, and any of its runs can be looked into like another."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from scorebed.bounds.contrastive import SATURATED
 from scorebed.errors import UnknownNameError, require
@@ -196,46 +194,6 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
         f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be "
         f"far above the lower one."
     ]
-
-
-def draw(
-    entries: Sequence[Entry], title: str, *, against: Literal["nle", "seconds"] = "nle"
-) -> Figure:
-    """EIG against NLE, or the seconds of training: how every bound rose, and where it ended. What
-    is not trained is a level.
-    """
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    axes: Axes = figure.subplots()
-    for i, entry in enumerate(entries):
-        colour, lower = f"C{i % 10}", float(entry.record["lower"])
-        dashes = "-" if i < 10 else "--"
-        label = f"{entry.method}  {lower:.2f}"
-        if entry.record["nle"] == 0:
-            axes.axhline(lower, color=colour, linestyle=":", label=label)
-            continue
-        if entry.curve:
-            spent = [getattr(moment, against) for moment in entry.curve]
-            best = [moment.lower for moment in entry.curve]
-            axes.plot(spent, best, color=colour, linestyle=dashes, linewidth=1.2)
-        end = entry.record["nle"] if against == "nle" else entry.seconds
-        axes.errorbar(
-            end,
-            lower,
-            yerr=2 * entry.record["lower_se"],
-            color=colour,
-            fmt="o",
-            capsize=3,
-            label=label,
-        )
-    axes.set_xscale("log")
-    axes.set_xlabel(
-        "likelihood evaluations of training (NLE)" if against == "nle" else "seconds of training"
-    )
-    axes.set_ylabel("lower bound of the EIG (nats)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    return figure
 
 
 def _is_bound(stage: str) -> bool:

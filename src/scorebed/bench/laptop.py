@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.random as jr
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from scorebed.bounds.importance import importance_bounds
 from scorebed.bounds.smc import smc_bounds
@@ -203,67 +201,6 @@ def table(reached: Sequence[Reached]) -> str:
         *(each.row() for each in reached),
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
-
-
-def draw(reached: Sequence[Reached], title: str) -> Figure:
-    """One line for each task: what every method reached, beside the paper's two figures and what it
-    has to beat.
-    """
-    tasks = list(dict.fromkeys(each.task for each in reached))
-    figure = Figure(figsize=(8, 1.2 + 0.8 * len(tasks)), layout="constrained")
-    axes: Axes = figure.subplots()
-    for each in reached:
-        y = len(tasks) - tasks.index(each.task) - (0.15 if each.method == "score" else -0.15)
-        colour = "C0" if each.method == "score" else "C1"
-        lower, error = (
-            float(np.mean([r["lower"] for r in each.records])),
-            float(each.records[0]["lower_se"]),
-        )
-        axes.errorbar(
-            lower,
-            y,
-            xerr=2 * error,
-            fmt="o",
-            color=colour,
-            capsize=3,
-            label=f"{each.method}, lower bound",
-        )
-        axes.plot(
-            [np.mean([t["lower"] for t in each.tight])],
-            [y],
-            "|",
-            color=colour,
-            markersize=13,
-            markeredgewidth=2,
-            label=f"{each.method}, tight lower bound",
-        )
-        for name, mark in (("random", "x"), ("static", "+")):
-            for reference in [
-                r["references"][name]["lower"] for r in each.records if name in r["references"]
-            ]:
-                axes.plot([reference], [y], mark, color="0.5", label=f"{name} designs")
-    for i, task in enumerate(tasks):
-        if task in PAPER:
-            own, best = PAPER[task]
-            axes.plot(
-                [own],
-                [len(tasks) - i],
-                "D",
-                color="C3",
-                fillstyle="none",
-                label="the paper's ScoreBED",
-            )
-            axes.plot([best], [len(tasks) - i], "D", color="C3", label="the paper's best method")
-    axes.set_yticks(range(len(tasks), 0, -1), tasks)
-    axes.set_ylim(0.4, len(tasks) + 0.6)
-    axes.set_xlabel("expected information gain (nats)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3, axis="x")
-    marks = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
-    figure.legend(
-        marks.values(), marks.keys(), loc="outside right center", frameon=False, fontsize=9
-    )
-    return figure
 
 
 def _mean(values: Sequence[float], error: float | None) -> str:

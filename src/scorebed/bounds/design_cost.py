@@ -12,7 +12,7 @@ from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import simulate
 from scorebed.tasks.base import Task
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.cost import DesignCost
 
 
 class ExpectedCost(eqx.Module):
@@ -40,6 +40,6 @@ def expected_cost(
 
 @eqx.filter_jit
 def _costs(
-    task: Task, policy: Policy, cost: Cost, outer: int, key: PRNGKeyArray
+    task: Task, policy: Policy, cost: DesignCost, outer: int, key: PRNGKeyArray
 ) -> Float[Array, " N"]:
     return jax.vmap(lambda k: cost.total(simulate(task, policy, key=k).xis))(jr.split(key, outer))

@@ -103,7 +103,8 @@ def _compare(
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
+    from scorebed.bench.compare import COLUMNS, chosen, compare, remarks, table
+    from scorebed.plots.comparison import draw_comparison
     from scorebed.tasks import make_task
 
     picked = chosen(methods, make_task(task))
@@ -114,7 +115,8 @@ def _compare(
             task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars
         )
     against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
-    draw(entries, f"{task}: {terms} each", against=against).savefig(folder / "compare.png", dpi=130)
+    figure = draw_comparison(entries, f"{task}: {terms} each", against=against)
+    figure.savefig(folder / "compare.png", dpi=130)
     (folder / "compare.md").write_text(table(entries))
     if as_json:
         print_json(
@@ -142,8 +144,9 @@ def _laptop(
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from scorebed.bench.laptop import COLUMNS, PAPER, draw, laptop, table
+    from scorebed.bench.laptop import COLUMNS, PAPER, laptop, table
     from scorebed.errors import UnknownNameError
+    from scorebed.plots.comparison import draw_bench
     from scorebed.presets.values import PRESETS
     from scorebed.runs.methods import BY_SCORE
     from scorebed.tasks import TASKS
@@ -170,7 +173,7 @@ def _laptop(
             progress=bars,
         )
     (folder / "table.md").write_text(table(reached))
-    draw(reached, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
+    draw_bench(reached, PAPER, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
     if as_json:
         print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
         return

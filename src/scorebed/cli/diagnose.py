@@ -15,10 +15,8 @@ from scorebed.cli._task import TaskOption, user_task
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    from scorebed.diagnostics import Coverage, Estimate, GradientError, ScoreError
+    from scorebed.diagnostics import Coverage, GradientError, ScoreError
     from scorebed.nle import Ledger
     from scorebed.runs.load import Run
     from scorebed.scores.reference import Truth
@@ -65,6 +63,7 @@ def diagnose(
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.nle import Ledger
+    from scorebed.plots.diagnosis import draw_diagnosis
     from scorebed.policies.random import RandomDesigns
     from scorebed.report import write_report
     from scorebed.report.tables import diagnosis_rows
@@ -117,9 +116,9 @@ def diagnose(
         "nle_stages": ledger.totals,
     }
     picture = io.BytesIO()
-    _draw(compared.curves, compared.errors, reach.outside, conditions).savefig(
-        picture, format="png", dpi=150
-    )
+    draw_diagnosis(
+        compared.curves, compared.errors, reach.outside, conditions, batches=BATCHES
+    ).savefig(picture, format="png", dpi=150)
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
@@ -259,87 +258,3 @@ def _gradient(error: "GradientError") -> dict[str, Any]:
 
 def _score_error(error: "ScoreError") -> dict[str, float]:
     return {"y": error.y.value, "y_se": error.y.se, "xi": error.xi.value, "xi_se": error.xi.se}
-
-
-def _draw(
-    curves: "dict[str, GradientError]",
-    errors: "dict[str, ScoreError]",
-    outside: Any,
-    conditions: dict[str, Any],
-) -> "Figure":
-    """MSE against N and relative errors, where there is a truth; coverage by step, condition
-    numbers.
-    """
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from scorebed.plots.experiments import LINES, SOFT
-
-    figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
-    *above, reach, condition = figure.subplots(2 if curves else 1, 2).flat
-    if above:
-        _draw_errors(above[0], above[1], curves, errors)
-
-    reach.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
-    reach.set(
-        xlabel="step",
-        ylabel="designs out of reach [%]",
-        ylim=(0, 100),
-        title="coverage of the policy's designs",
-    )
-    if not outside.any():
-        reach.text(0.5, 0.5, "none", transform=reach.transAxes, ha="center", color=SOFT)
-
-    logs = {name: np.log10(numbers[np.isfinite(numbers)]) for name, numbers in conditions.items()}
-    everything = np.concatenate(
-        [*logs.values(), [0.0, 1.0]]
-    )  # from 1, a perfect condition, to 10 at least
-    bins = np.linspace(everything.min(), everything.max(), 41)
-    for colour, (name, x) in zip(LINES, logs.items(), strict=False):
-        condition.hist(x, bins=bins, color=colour, alpha=0.6, label=name)
-    condition.set(
-        xlabel="log₁₀ condition number of ∂y/∂ξ",
-        ylabel="trajectories",
-        title="Jacobian conditioning",
-    )
-    for ax in (*above, reach, condition):
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.title.set_fontsize(9)
-        if ax is not reach:  # beside the axes, where nothing can be under it
-            ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def _draw_errors(
-    mse: "Axes",
-    relative: "Axes",
-    curves: "dict[str, GradientError]",
-    errors: "dict[str, ScoreError]",
-) -> None:
-    import numpy as np
-
-    from scorebed.plots.experiments import LINES
-
-    for colour, (name, error) in zip(LINES, curves.items(), strict=False):
-        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
-        if error.squared_bias.value > 0:
-            mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
-    mse.set(
-        xlabel="batch size N",
-        ylabel="squared error of the gradient",
-        title="‖B‖² + V/N (dotted: ‖B‖²)",
-    )
-
-    for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
-        parts: list[Estimate] = [found.y, found.xi]
-        places = np.arange(2) + 0.35 * (i - 0.5)
-        relative.bar(
-            places,
-            [e.value for e in parts],
-            0.32,
-            yerr=[e.se for e in parts],
-            color=colour,
-            label=name,
-        )
-    relative.set_xticks([0, 1], ["y-part", "ξ-part"])
-    relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")

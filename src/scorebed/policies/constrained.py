@@ -17,7 +17,7 @@ from scorebed.policies.base import Memory, Policy, StochasticPolicy
 from scorebed.policies.random import Predetermined
 from scorebed.policies.static import Static
 from scorebed.tasks.base import Task
-from scorebed.tasks.constraints import Reach
+from scorebed.tasks.constraints import FeasibleRange
 
 
 class Since(NamedTuple):
@@ -32,7 +32,7 @@ class _Placed(Policy):
     """What both kinds share."""
 
     inside: eqx.AbstractVar[Policy]
-    reach: eqx.AbstractVar[Reach]
+    reach: eqx.AbstractVar[FeasibleRange]
 
     @property
     def design_nle(self) -> int:
@@ -57,7 +57,7 @@ class Constrained(_Placed):
     """A policy that obeys; made by `obedient`."""
 
     inside: Policy
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
 
 
 class ConstrainedStochastic(_Placed, StochasticPolicy):
@@ -66,7 +66,7 @@ class ConstrainedStochastic(_Placed, StochasticPolicy):
     """
 
     inside: StochasticPolicy
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
 
     def log_prob(self, xi: Float[Array, " dx"], memory: Since) -> Scalar:
         free, log_slope = self.reach.lift(xi, memory.previous, memory.step)
@@ -77,7 +77,7 @@ def obedient(task: Task, policy: Policy) -> Policy:
     """The same policy under the constraint of a task; itself if there is none, or if it obeys
     already.
     """
-    reach = task.reach
+    reach = task.feasible
     if reach is None or isinstance(policy, _Placed | Predetermined):
         return policy
     if isinstance(policy, StochasticPolicy):

@@ -20,7 +20,7 @@ from scorebed.scores.particles import LikelihoodParticles
 from scorebed.scores.standardise import PILOT, Standardiser, with_parameters
 from scorebed.scores.transformer import TransformerScore
 from scorebed.tasks.base import Task
-from scorebed.tasks.conditioned import with_known
+from scorebed.tasks.conditioned import condition_on
 from scorebed.tasks.nuisance import needs_conditional_score
 
 
@@ -107,5 +107,7 @@ def make_score(
     )
     draws = jax.vmap(lambda k: task.prior.sample(key=k))(jr.split(named(key, "parameters"), PILOT))
     told = with_parameters(standardise, draws[:, jnp.asarray(known)])
-    conditional = SCORES[kind](with_known(task, known), told, sizes, key=named(key, "conditional"))
+    conditional = SCORES[kind](
+        condition_on(task, known), told, sizes, key=named(key, "conditional")
+    )
     return ScorePair(made, conditional, known)

@@ -23,7 +23,7 @@ from scorebed.policies.base import Memory, Policy
 from scorebed.policies.constrained import Constrained, ConstrainedStochastic
 from scorebed.session.state import Limits, State, Vector
 from scorebed.tasks.base import Task
-from scorebed.tasks.constraints import Reach
+from scorebed.tasks.constraints import FeasibleRange
 
 ROUNDING = 1e-5  # of a design: what single precision may be off by
 
@@ -31,7 +31,7 @@ ROUNDING = 1e-5  # of a design: what single precision may be off by
 class Room(eqx.Module):
     """Where designs may lie in an experiment with so many measurements in all."""
 
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
     limits: Limits = eqx.field(static=True)
     measurements: int = eqx.field(static=True)
 
@@ -80,7 +80,7 @@ class Confined(Policy):
 
 def room_of(task: Task, known: State) -> Room | None:
     """The room for designs; None where there are no limits, or no constraint beside them."""
-    reach = task.reach
+    reach = task.feasible
     if reach is None or known.limits is None:
         return None
     return Room(reach, known.limits, len(known.measured) + known.horizon - len(known.records))
@@ -121,7 +121,7 @@ def require_room(task: Task, known: State, limits: Limits | None) -> None:
     """Refuse limits that leave no design for some step to come. The pending design stays if the
     limits allow it.
     """
-    reach = task.reach
+    reach = task.feasible
     if reach is None or limits is None:
         return
     room = Room(reach, limits, len(known.measured) + known.horizon - len(known.records))

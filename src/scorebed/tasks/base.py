@@ -21,9 +21,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.errors import NoDensityError
-from scorebed.tasks.constraints import Constraint, Reach, reach_of
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.constraints import Constraint, FeasibleRange, feasible_range
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Prior
+from scorebed.tasks.sketch import Sketch, default_sketch
 from scorebed.tasks.spaces import Quantity, Space
 
 State: TypeAlias = Any  # a PyTree of arrays; None where there is no state
@@ -43,7 +44,7 @@ class Task(eqx.Module):
     # What ties designs together, and what they cost. Neither is part of the likelihood: policies
     # and samplers obey the one, policies are trained against the other.
     constraint: ClassVar[Constraint | None] = None
-    cost: ClassVar[Cost | None] = None
+    cost: ClassVar[DesignCost | None] = None
     # The names of the parameters that the experiment is about; the others are a nuisance
     # (`interest.py`). None named: all.
     interest: ClassVar[tuple[str, ...]] = ()
@@ -53,6 +54,11 @@ class Task(eqx.Module):
     few_modes: ClassVar[bool] = False
     # The file of `presets/` with its sizes, without .toml; empty: that of its structure.
     preset_file: ClassVar[str] = ""
+    # Which history the likelihood sees: "iid", "markov" or "history".
+    structure: ClassVar[str] = "history"
+    # Scores are trained on independent Gaussian designs whose scale is drawn from this range, in
+    # units of the design space; None: on the designs that suit the space (`samplers/paper.py`).
+    design_scales: ClassVar[tuple[float, float] | None] = None
 
     @property
     def has_density(self) -> bool:
@@ -60,9 +66,13 @@ class Task(eqx.Module):
         return not isinstance(self, Implicit)
 
     @property
-    def reach(self) -> Reach | None:
-        """The constraint, bound to the designs and the horizon; None if designs are free."""
-        return reach_of(self.designs, self.horizon, self.constraint)
+    def feasible(self) -> FeasibleRange | None:
+        """Where each design may lie, given the one before; None without a constraint."""
+        return feasible_range(self.designs, self.horizon, self.constraint)
+
+    def sketch(self) -> Sketch:
+        """What a drawing of an experiment needs to know; by default from the structure."""
+        return default_sketch(self)
 
     @property
     def outcome_dim(self) -> int:
@@ -126,6 +136,8 @@ def frozen(task: SomeTask) -> SomeTask:
 class IID(Task):
     """Steps are independent given θ: there is no state, and (y_t, ξ_t) pairs are exchangeable."""
 
+    structure: ClassVar[str] = "iid"
+
     def initial(self, theta: Float[Array, " k"]) -> None:
         del theta
 
@@ -143,6 +155,8 @@ class Markov(Task):
     """The state is the previous outcome: transitions (y_{t−1}, ξ_t, y_t) are exchangeable. The
     first state is known.
     """
+
+    structure: ClassVar[str] = "markov"
 
     @abc.abstractmethod
     def start(self) -> Float[Array, " dy"]:

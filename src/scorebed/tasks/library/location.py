@@ -15,6 +15,7 @@ from jaxtyping import Array, Float, Scalar
 from scorebed.errors import require
 from scorebed.tasks.base import IID, Gaussian, Task
 from scorebed.tasks.priors import Prior, standard_normal
+from scorebed.tasks.sketch import HiddenObjects, Positions, Profile, Sketch
 from scorebed.tasks.spaces import Quantity, Real, Space
 
 LARGEST_ORDERED = 4  # sources: K! = 24 orders can be summed over
@@ -98,6 +99,12 @@ class LocationFinding(IID, Gaussian):
     ) -> tuple[float]:
         del theta, state, xi
         return (self.noise,)
+
+    def sketch(self) -> Sketch:
+        d = self.designs.dim
+        places = tuple(tuple(range(k * d, (k + 1) * d)) for k in range(self.sources))
+        hidden = HiddenObjects("source", places)
+        return Profile(hidden) if d == 1 else Positions(hidden)
 
 
 def sources_of(task: Task) -> int:

@@ -5,3 +5,8 @@
 from scorebed.presets.files import read
 
 PRESETS: tuple[str, ...] = tuple(read("general")["presets"])
+
+
+def spends_all(preset: str) -> bool:
+    """Whether a budget is to be used up, by more steps of a network than the preset has."""
+    return preset in read("general")["spend_all"]

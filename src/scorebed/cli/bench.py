@@ -14,7 +14,7 @@ from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, pri
 
 if TYPE_CHECKING:
     from scorebed.cli._progress import Bars
-    from scorebed.runs.terms import Terms
+    from scorebed.runs.spending import Spending
 
 BENCHES = ("compare", "laptop")
 
@@ -76,10 +76,10 @@ def bench(
         _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
 
 
-def _terms(budget: str | None, minutes: str | None) -> "Terms":
+def _terms(budget: str | None, minutes: str | None) -> "Spending":
     from scorebed.cli._numbers import positive, whole
     from scorebed.errors import require
-    from scorebed.runs.terms import Terms
+    from scorebed.runs.spending import Spending
 
     require(
         (budget is None) != (minutes is None),
@@ -88,7 +88,7 @@ def _terms(budget: str | None, minutes: str | None) -> "Terms":
         expected="one of them",
         fix="give --budget NLE or --minutes X.",
     )
-    return Terms(
+    return Spending(
         None if budget is None else whole("--budget", budget, 1),
         None if minutes is None else positive("--minutes", minutes),
     )
@@ -97,7 +97,7 @@ def _terms(budget: str | None, minutes: str | None) -> "Terms":
 def _compare(
     task: str,
     methods: str,
-    terms: "Terms",
+    terms: "Spending",
     preset: str,
     out: Path | None,
     overrides: list[str],
@@ -107,7 +107,7 @@ def _compare(
     from scorebed.plots.comparison import draw_comparison
     from scorebed.tasks import make_task
 
-    picked = chosen(methods, make_task(task))
+    picked = chosen(methods, task, make_task(task), preset)
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
     with _shown(folder) as bars:
@@ -123,7 +123,7 @@ def _compare(
             {
                 "task": task,
                 "terms": terms._asdict(),
-                "methods": {e.method: dict(e.record) for e in entries},
+                "methods": {e.method: e.record.values() for e in entries},
             }
         )
         return
@@ -144,11 +144,10 @@ def _laptop(
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from scorebed.bench.laptop import COLUMNS, PAPER, laptop, table
+    from scorebed.bench.laptop import BY_SCORE, COLUMNS, laptop, published, table
     from scorebed.errors import UnknownNameError
     from scorebed.plots.comparison import draw_bench
-    from scorebed.presets.values import PRESETS
-    from scorebed.runs.methods import BY_SCORE
+    from scorebed.presets import PRESETS
     from scorebed.tasks import TASKS
 
     picked = BY_SCORE if methods == "all" else tuple(each.strip() for each in methods.split(","))
@@ -157,7 +156,7 @@ def _laptop(
             raise UnknownNameError("method of this bench", each, BY_SCORE)
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
-    tasks = tuple(PAPER) if task == "all" else tuple(each.strip() for each in task.split(","))
+    tasks = tuple(published()) if task == "all" else tuple(each.strip() for each in task.split(","))
     for each in tasks:
         if each not in TASKS:
             raise UnknownNameError("task", each, TASKS)
@@ -173,9 +172,12 @@ def _laptop(
             progress=bars,
         )
     (folder / "table.md").write_text(table(reached))
-    draw_bench(reached, PAPER, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
+    draw_bench(reached, published(), f"Preset {preset}").savefig(folder / "table.png", dpi=130)
     if as_json:
-        print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
+        rows = [
+            each._asdict() | {"records": [r.values() for r in each.records]} for each in reached
+        ]
+        print_json({"preset": preset, "tasks": rows})
         return
     print_table(
         dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT),

@@ -39,6 +39,9 @@ class UpfrontDensity(GradientMethod):
             job.task, learned, batch=training.batch, trajectory_clip=clip, key=job.key
         )
 
+    def upfront_values(self, table: str) -> dict[str, Any]:
+        return {table: dataclasses.asdict(self.network)}
+
     def step_nle(self, job: Job) -> int:
         """No likelihood is evaluated; every simulated outcome is charged."""
         return self.policy_training.batch * (job.task.horizon + job.design_nle)

@@ -76,6 +76,8 @@ class Method(eqx.Module):
     """Whether parameters of interest can be told from a nuisance."""
     compared_with_random: ClassVar[bool] = True
     """Whether random designs are bounded beside its policy."""
+    has_own_policy: ClassVar[bool] = False
+    """Whether it is tied to one policy: no other can be trained by it."""
     designs_in_words: ClassVar[str] = "adaptive designs of the trained policy"
     """What its designs are, for a report."""
     upfront_stem: ClassVar[str] = ""
@@ -92,6 +94,11 @@ class Method(eqx.Module):
         may leave what was seen.
         """
         return False
+
+    @property
+    def score_kind(self) -> str | None:
+        """The name of the kind of score that it learns; None if it learns none."""
+        return None
 
     @property
     def score_file(self) -> str:
@@ -135,6 +142,13 @@ class Method(eqx.Module):
         """Likelihood evaluations of one `upfront`; what another run learned is free."""
         stage = None if job.taken_over else self.upfront(job, 0)
         return 0 if stage is None else stage.nle_at_most()
+
+    def upfront_values(self, table: str) -> dict[str, Any]:
+        """The settings that belong to what is learned upfront, for a run that takes it over;
+        `table` is that of the method's own settings.
+        """
+        del table
+        return {}
 
     def upfront_like(self, job: Job) -> Any:
         """What `upfront` results in, with shapes for arrays: the template of its file."""

@@ -107,6 +107,10 @@ class ByScore(GradientMethod):
     score: eqx.AbstractVar[ScoreSection]
 
     @property
+    def score_kind(self) -> str:
+        return self.score.name
+
+    @property
     def score_file(self) -> str:
         return f"{self.upfront_stem}-0.safetensors"
 
@@ -172,6 +176,10 @@ class ByScore(GradientMethod):
             score_nle=section.kind.nle(task),
             key=key,
         )
+
+    def upfront_values(self, table: str) -> dict[str, Any]:
+        del table
+        return {"score": self.score.values()}
 
     def upfront_like(self, job: Job) -> Any:
         make = lambda key: fresh_score(self.score.kind, job.task, job.sampler, key=key)  # noqa: E731

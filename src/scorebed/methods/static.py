@@ -16,6 +16,7 @@ from scorebed.training.fit import Loss
 class StaticMethod(ContrastiveMethod):
     """PCE for designs that do not look at the data; its policy is `static`."""
 
+    has_own_policy: ClassVar[bool] = True
     designs_in_words: ClassVar[str] = "designs fixed before the experiment, trained by PCE"
     serves_nuisance: ClassVar[bool] = True
 

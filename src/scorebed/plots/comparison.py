@@ -31,7 +31,7 @@ class ComparedMethod(Protocol):
     @property
     def method(self) -> str: ...
     @property
-    def record(self) -> Mapping[str, Any]: ...
+    def record(self) -> Any: ...
     @property
     def seconds(self) -> float: ...
     @property
@@ -47,7 +47,7 @@ class BenchedTask(Protocol):
     @property
     def method(self) -> str: ...
     @property
-    def records(self) -> Sequence[Mapping[str, Any]]: ...
+    def records(self) -> Sequence[Any]: ...
     @property
     def tight(self) -> Sequence[Mapping[str, float]]: ...
 
@@ -61,21 +61,21 @@ def draw_comparison(
     figure = Figure(figsize=(8, 4.8), layout="constrained")
     axes: Axes = figure.subplots()
     for i, entry in enumerate(entries):
-        colour, lower = f"C{i % 10}", float(entry.record["lower"])
+        colour, lower = f"C{i % 10}", entry.record.bounds.lower
         dashes = "-" if i < 10 else "--"
         label = f"{entry.method}  {lower:.2f}"
-        if entry.record["nle"] == 0:
+        if entry.record.nle == 0:
             axes.axhline(lower, color=colour, linestyle=":", label=label)
             continue
         if entry.curve:
             spent = [getattr(moment, against) for moment in entry.curve]
             best = [moment.lower for moment in entry.curve]
             axes.plot(spent, best, color=colour, linestyle=dashes, linewidth=1.2)
-        end = entry.record["nle"] if against == "nle" else entry.seconds
+        end = entry.record.nle if against == "nle" else entry.seconds
         axes.errorbar(
             end,
             lower,
-            yerr=2 * entry.record["lower_se"],
+            yerr=2 * entry.record.bounds.lower_se,
             color=colour,
             fmt="o",
             capsize=3,
@@ -106,11 +106,11 @@ def draw_bench(
         place = methods.index(each.method)
         y = len(tasks) - tasks.index(each.task) - (0.15 if place == 0 else -0.15)
         colour = f"C{place}"
-        lower = float(np.mean([r["lower"] for r in each.records]))
+        lower = float(np.mean([r.bounds.lower for r in each.records]))
         axes.errorbar(
             lower,
             y,
-            xerr=2 * float(each.records[0]["lower_se"]),
+            xerr=2 * each.records[0].bounds.lower_se,
             fmt="o",
             color=colour,
             capsize=3,
@@ -127,7 +127,7 @@ def draw_bench(
         )
         for name, mark in (("random", "x"), ("static", "+")):
             for reference in [
-                r["references"][name]["lower"] for r in each.records if name in r["references"]
+                r.references[name].lower for r in each.records if name in r.references
             ]:
                 axes.plot([reference], [y], mark, color="0.5", label=f"{name} designs")
     for i, task in enumerate(tasks):

@@ -12,6 +12,7 @@ import jax.random as jr
 
 from scorebed.errors import require
 from scorebed.inference.history import learn_history
+from scorebed.methods.reading import own_table
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import check_upfront, upfront_files
 from scorebed.runs.config import RunConfig, make_config
@@ -111,7 +112,7 @@ def _taken_over(request: Request, run: Path) -> dict[str, Any]:
     source = _config_of(run, request.parts)
     if isinstance(request.parts.task, UserTask):
         compare_source(source.sources.task, request.parts.task, strict=False)
-    tables = source.trained_by.upfront_values(source.method)
+    tables = source.trained_by.upfront_values(own_table(source.method))
     require(
         bool(tables),
         "--score",

@@ -54,7 +54,9 @@ def policy_bounds(
     )
 
 
-def policy_bounds_nle(task: Task, posterior: PosteriorTraining | None, outer: int, inner: int) -> int:
+def policy_bounds_nle(
+    task: Task, posterior: PosteriorTraining | None, outer: int, inner: int
+) -> int:
     """What they cost."""
     if task.has_density:
         return bounds_nle(task, outer, inner)

@@ -24,7 +24,7 @@ from scorebed.runs.load import OpenRun, open_run
 from scorebed.runs.record import Record
 from scorebed.runs.spending import Spending
 from scorebed.runs.stage import Progress
-from scorebed.runs.user_parts import METHOD, UserParts, is_from_file, read_part
+from scorebed.runs.user_parts import BUILT_IN, METHOD, UserParts, is_from_file, read_part
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 
@@ -138,7 +138,7 @@ def _request(
     preset: str,
     overrides: Sequence[str] = (),
     spending: Spending | None = None,
-    parts: UserParts = UserParts(),
+    parts: UserParts = BUILT_IN,
 ) -> Request:
     """A run with the policy that all methods share; one that trains none, or static designs, has
     its own.

@@ -29,7 +29,7 @@ from scorebed.runs.folder import CONFIG
 from scorebed.runs.load import OpenRun, load, open_run
 from scorebed.runs.record import Record
 from scorebed.runs.stage import Progress
-from scorebed.runs.user_parts import UserParts
+from scorebed.runs.user_parts import BUILT_IN
 from scorebed.tasks import make_task
 
 # The first trains a score, which the others go on with.
@@ -176,7 +176,7 @@ def _run(
     that has the kind of score that it would train.
     """
     if (path / CONFIG).is_file():
-        run = open_run(path, UserParts(), strict=True)
+        run = open_run(path, BUILT_IN, strict=True)
         run.folder.own()
         return run
     task = make_task(name)
@@ -190,7 +190,7 @@ def _run(
 
 
 def _config(path: Path) -> Any:
-    return open_run(path, UserParts()).config
+    return open_run(path, BUILT_IN).config
 
 
 def table(reached: Sequence[Reached]) -> str:

@@ -23,7 +23,7 @@ from scorebed.runs.history import after_history, read_history, with_history
 from scorebed.runs.load import open_config
 from scorebed.runs.sections import HistoryConfig
 from scorebed.runs.spending import Spending
-from scorebed.runs.user_parts import UserParts
+from scorebed.runs.user_parts import BUILT_IN, UserParts
 from scorebed.runs.user_task import UserTask, compare_source
 from scorebed.tasks.base import Task
 from scorebed.tasks.continued import continued
@@ -49,7 +49,7 @@ class Request:
     history: Path | None = None
     """A file of steps that are over."""
     spending: Spending | None = None
-    parts: UserParts = UserParts()
+    parts: UserParts = BUILT_IN
     """What comes from files of the user's."""
 
 
@@ -65,10 +65,8 @@ class NewRun:
 
     def create(self, path: Path | None) -> RunFolder:
         """Its folder, at `path` or at the next free place in runs/."""
-        if path is not None:
-            folder = RunFolder.create(path, self.config)
-        else:
-            folder = RunFolder.create_next(Path("runs"), self.config)
+        make = RunFolder.create_next if path is None else RunFolder.create
+        folder = make(path or Path("runs"), self.config)
         if self.score is not None:  # copied, so that the run stands on its own
             for name in upfront_files(self.config.trained_by, job_for(self.config, self.task)):
                 replace_file(folder.path / name, (self.score / name).read_bytes())

@@ -94,6 +94,9 @@ class UserParts(NamedTuple):
     sampler: Any = None
 
 
+BUILT_IN = UserParts()  # nothing is the user's
+
+
 def is_from_file(name: str) -> bool:
     """Whether a name means something in a file; no built-in name has a colon."""
     return ":" in name

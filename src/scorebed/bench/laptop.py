@@ -31,7 +31,6 @@ from scorebed.runs.methods import BY_SCORE
 from scorebed.runs.stage import Progress
 from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
-from scorebed.tasks.library.location import many_sources
 
 # Lower bounds in nats, as published: ScoreBED's, and those of the best method of each table.
 PAPER = {
@@ -157,7 +156,7 @@ def _tight(folder: RunFolder, progress: Progress) -> dict[str, float]:
         run = load(folder.path)
         progress.begin("tight bounds", 0, 0)
         bounds, sizes = (
-            (smc_bounds, TIGHT_OF_MANY) if many_sources(run.task) else (importance_bounds, TIGHT)
+            (importance_bounds, TIGHT) if run.task.can_order_blocks else (smc_bounds, TIGHT_OF_MANY)
         )
         found = bounds(
             run.task,

@@ -35,7 +35,7 @@ from scorebed.runs.sections import DensityConfig, ScoreConfig
 from scorebed.runs.serialisation import load_leaves, read_metadata
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import reference_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
@@ -120,7 +120,8 @@ def _maker(
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
+        kind = score_kind(config.kind, sizes)
+        return make_score(kind, task, standardise, key=named(key, "init"))
 
     return make
 

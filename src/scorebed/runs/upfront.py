@@ -23,7 +23,7 @@ from scorebed.runs.config import RunConfig
 from scorebed.runs.methods import UPFRONT
 from scorebed.runs.sections import DensityConfig, ScoreConfig
 from scorebed.samplers.base import DesignSampler
-from scorebed.scores.residual_scale import ResidualScale, ScoreWithScale
+from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
 from scorebed.training.fit import Loss, fit_one
@@ -105,7 +105,8 @@ def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNG
         return Stage1(score, optax.identity(), 0, lambda **_: score)
     if config.weights == "learned" and task.has_density:  # without one there are no residuals
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        score = ScoreWithScale(score, ResidualScale(task, standardise, key=named(key, "weigher")))
+        scale = ResidualScale(task, standardise, key=named(key, "weigher"))
+        score = SelfWeighingScore(score, scale)
     optimiser = score_optimiser(
         steps=config.steps,
         learning_rate=config.learning_rate,
@@ -115,7 +116,7 @@ def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNG
     )
 
     def train(**how: Any) -> Any:
-        trained = train_score(
+        return train_score(
             task,
             score,
             sampler,
@@ -126,7 +127,6 @@ def _score(config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNG
             penalty=config.bias_penalty,
             weights=residual_weights(config, task, sampler, key=named(key, "weights")),
             **how,
-        )
-        return trained.score if isinstance(trained, ScoreWithScale) else trained
+        ).kept
 
     return Stage1(score, optimiser, config.steps, train)

@@ -36,7 +36,7 @@ from scorebed.rollout import (
     simulate_outcomes,
 )
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.conditional import ScorePair
 from scorebed.scores.exact import ExactScore
@@ -351,7 +351,8 @@ def test_networks_are_made_in_pairs(kind, nle):
     sizes = {"particles": 2, "cloud": 2, "width": 8, "blocks": 1, "heads": 2}
 
     def make(key: Array) -> Score:
-        return make_score(kind, P6, standardiser(P6, paper_sampler(P6), key=key), sizes, key=key)
+        standardise = standardiser(P6, paper_sampler(P6), key=key)
+        return make_score(score_kind(kind, sizes), P6, standardise, key=key)
 
     @jit_once
     def values(key: Array) -> tuple[ScoreValue, ...]:
@@ -507,9 +508,8 @@ def test_trained_scores_find_the_designs_for_the_slope():
 
     @jit_once
     def fresh(key: Array) -> Score:
-        return make_score(
-            "particles", task, standardiser(task, paper_sampler(task), key=key), sizes, key=key
-        )
+        standardise = standardiser(task, paper_sampler(task), key=key)
+        return make_score(score_kind("particles", sizes), task, standardise, key=key)
 
     score = train_score(
         task, fresh(jr.key(0)), steps=500, batch=128, learning_rate=3e-3, key=jr.key(0)

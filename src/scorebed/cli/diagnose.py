@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from scorebed.runs.load import Run
     from scorebed.scores.reference import Truth
 
-BATCHES = tuple(4**i for i in range(9))
 RIVALS = (15, 255)  # contrastive parameters of the PCE curves
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
 
+
+BATCHES = tuple(4**i for i in range(9))  # sizes at which the error of a gradient is shown
 
 def diagnose(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
@@ -35,8 +36,7 @@ def diagnose(
         Literal["auto", "importance", "smc"],
         Parameter(
             help="The ground truth. auto: the closed form if there is one, importance sampling "
-            "where draws of the prior are "
-            "enough, tempered SMC elsewhere."
+            "where draws of the prior are enough, tempered SMC elsewhere."
         ),
     ] = "auto",
     inner: Annotated[
@@ -50,7 +50,7 @@ def diagnose(
     as_json: Json = False,
 ) -> None:
     """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and
-    the report anew.
+    the report.
 
     The bias of the policy gradient is given in units of the true gradient's norm, at the trained or
     at the untrained policy, whichever is larger: at a trained policy the true gradient is close to
@@ -78,8 +78,8 @@ def diagnose(
         whole("--particles", particles, 2),
     )
     key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    own = user_task(task)
-    loaded, ledger = load(run, task=own), Ledger()
+    given = user_task(task)
+    loaded, ledger = load(run, task=given), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
     if score is None:
         raise InvalidValueError(
@@ -89,22 +89,27 @@ def diagnose(
             fix=f"bounds of any run: scorebed evaluate {run}",
         )
     designs = RandomDesigns(loaded.sampler)
-    reach = diagnostics.coverage(model, loaded.sampler, policy, outer=n, key=named(key, "coverage"))
+    covered = diagnostics.coverage(
+        model, loaded.sampler, policy, outer=n, key=named(key, "coverage")
+    )
     conditions = {
         name: diagnostics.conditioning(model, each, key=named(key, "conditioning", name))
         for name, each in (("sampler", designs), ("policy", policy))
     }
     if model.has_density and not has_nuisance(model):
-        compared = _compare(loaded, reach, truth, n, m, p, ledger, key=key)
+        compared = _compare(loaded, covered, truth, n, m, p, ledger, key=key)
     else:
         compared = _Compared(
-            {"outer": n, "verdict": diagnostics.verdict_without_truth(reach)}, {}, {}
+            {"outer": n, "verdict": diagnostics.verdict_without_truth(covered)}, {}, {}
         )
     result = {
         "run": str(run),
         "task": loaded.config.task,
         **compared.values,
-        "coverage": {"outside": reach.share, "outside_by_step": [float(x) for x in reach.outside]},
+        "coverage": {
+            "outside": covered.share,
+            "outside_by_step": [float(x) for x in covered.outside],
+        },
         "conditioning": {
             name: {
                 label: float(np.quantile(numbers, q, method="lower"))
@@ -117,12 +122,12 @@ def diagnose(
     }
     picture = io.BytesIO()
     draw_diagnosis(
-        compared.curves, compared.errors, reach.outside, conditions, batches=BATCHES
+        compared.curves, compared.errors, covered.outside, conditions, batches=BATCHES
     ).savefig(picture, format="png", dpi=150)
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
-    write_report(run, task=own)
+    write_report(run, task=given)
     if as_json:
         print_json(result)
         return
@@ -131,8 +136,8 @@ def diagnose(
 
 
 class _Compared(NamedTuple):
-    """What is said about a score, the errors of gradients by their names, and of the score by
-    designs.
+    """What is reported about a score, the gradient errors of each estimator, and the score's errors
+    by designs.
     """
 
     values: dict[str, Any]
@@ -142,7 +147,7 @@ class _Compared(NamedTuple):
 
 def _compare(
     run: "Run",
-    reach: "Coverage",
+    covered: "Coverage",
     wanted: str,
     n: int,
     m: int,
@@ -151,7 +156,7 @@ def _compare(
     *,
     key: "PRNGKeyArray",
 ) -> _Compared:
-    """The score of a run beside the truth, at its policy and at an untrained one."""
+    """The score of a run against the truth, at its policy and at an untrained one."""
     from scorebed import diagnostics
     from scorebed.cli._progress import Bars
     from scorebed.keys import named
@@ -190,7 +195,7 @@ def _compare(
         "inner": m if against.name == "importance" else None,
         "particles": p if against.name == "smc" else None,
         "effective_draws": against.ess,
-        "verdict": diagnostics.verdict(bias, reach, ess=against.ess),
+        "verdict": diagnostics.verdict(bias, covered, ess=against.ess),
         "relative_bias": bias.value,
         "relative_bias_upper": bias.upper,
         "gradient": {"trained": _gradient(trained), "untrained": _gradient(start)},
@@ -205,7 +210,7 @@ def _compare(
 
 class _Against(NamedTuple):
     """The ground truth, its name, and its effective draws on the worse histories: infinite where
-    that is no worry.
+    they do not matter.
     """
 
     truth: "Truth"
@@ -216,17 +221,16 @@ class _Against(NamedTuple):
 def _ground_truth(
     run: "Run", wanted: str, inner: int, particles: int, ledger: "Ledger", *, key: "PRNGKeyArray"
 ) -> _Against:
-    """The truth that was asked for, or for `auto` the cheapest that can be believed."""
+    """The truth that was asked for, or for `auto` the cheapest that can be trusted."""
     import numpy as np
 
     from scorebed.diagnostics import FEW_DRAWS, effective_draws
-    from scorebed.scores.reference import ExactTruth, ImportanceTruth, SMCTruth
-    from scorebed.tasks.oracles.closed_form import ClosedForm
+    from scorebed.scores.reference import ImportanceTruth, SMCTruth, exact_truth
 
     logger = logging.getLogger("scorebed.diagnose")
     tempered = _Against(SMCTruth(run.task, particles), "smc", math.inf)
-    if wanted == "auto" and isinstance(run.task, ClosedForm):
-        return _Against(ExactTruth(run.task), "exact", math.inf)
+    if wanted == "auto" and (exact := exact_truth(run.task)) is not None:
+        return _Against(exact, "exact", math.inf)
     if wanted == "smc":
         return tempered
     sizes = effective_draws(run.task, run.policy, inner=inner, key=key)
@@ -234,7 +238,7 @@ def _ground_truth(
     ess = float(np.quantile(sizes, 0.1))
     few = (
         f"{inner:,} draws of the prior are {ess:.0f} effective ones or fewer on a tenth of the "
-        f"histories"
+        "histories"
     )
     if ess >= FEW_DRAWS or wanted == "importance":
         if ess < FEW_DRAWS:
@@ -245,6 +249,7 @@ def _ground_truth(
 
 
 def _gradient(error: "GradientError") -> dict[str, Any]:
+
     return {
         "squared_bias": error.squared_bias.value,
         "squared_bias_se": error.squared_bias.se,

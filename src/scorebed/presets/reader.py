@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from scorebed.errors import UnknownNameError
 from scorebed.presets import PRESETS
 from scorebed.presets.files import Values, chain, overlaid, read
-from scorebed.presets.traits import TRAITS, few_modes, structure
+from scorebed.presets.traits import TRAITS, few_modes
 from scorebed.tasks.base import Task
 
 RUN = ("policy", "policies", "repeats")  # settings of the run itself, which are in no table
@@ -77,7 +77,7 @@ def _parts(task: Task) -> Iterator[Values]:
 
 def _file(task: Task) -> str:
     """The name of the task's file: the one that it asks for, or that of its structure."""
-    name = task.preset_file or structure(task)
+    name = task.preset_file or task.structure
     return name if few_modes(task) else str(read(name).get("many_modes", name))
 
 

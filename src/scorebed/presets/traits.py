@@ -1,23 +1,15 @@
-"""What the files may ask about a task: its structure, and traits by the names of their tables."""
+"""What the files may ask about a task: traits, by the names of their tables."""
 
 from collections.abc import Callable
 
 from scorebed.inference.modes import finds_modes
-from scorebed.tasks.base import IID, Markov, Task
-from scorebed.tasks.library.location import many_sources
+from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
-
-
-def structure(task: Task) -> str:
-    """Which history the likelihood sees."""
-    if isinstance(task, IID):
-        return "iid"
-    return "markov" if isinstance(task, Markov) else "history"
 
 
 def few_modes(task: Task) -> bool:
     """Whether posteriors are sums of few Gaussians, and their modes can be found."""
-    return task.few_modes and finds_modes(task) and not many_sources(task)
+    return task.few_modes and finds_modes(task) and task.can_order_blocks
 
 
 def user_model(task: Task) -> bool:

@@ -17,7 +17,6 @@ from scorebed.runs.user_task import is_user_task
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import many_sources
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
 CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
@@ -135,5 +134,5 @@ def tighter(record: Mapping[str, Any], path: str) -> str:
         return f"scorebed evaluate {path} --task {name} --bound importance"
     return (
         f"scorebed evaluate {path} --bound "
-        f"{'smc' if name in TASKS and many_sources(make_task(name)) else 'importance'}"
+        f"{make_task(name).tight_bound if name in TASKS else 'importance'}"
     )

@@ -27,20 +27,19 @@ from scorebed.estimators.matching import (
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import Trajectory, simulate, simulate_outcomes
+from scorebed.rollout import PILOT as PILOT
+from scorebed.rollout import Trajectory, pilot_runs, simulate, simulate_outcomes
 from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import Particles, ScoreKind, TransformerDirect, make_score
-from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.conditional import all_scores
-from scorebed.scores.residual_scale import ScoreWithScale
+from scorebed.scores import make_score
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.particles import Particles
 from scorebed.scores.standardise import standardiser
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.scores.transformer import TransformerDirect
+from scorebed.tasks.base import Task
 from scorebed.training.fit import Loss, Terms
 from scorebed.training.stage import SingleStage, carry_out
 from scorebed.training.watched import Moment, OnBlock
-
-PILOT = 1024
 
 
 class Weights(eqx.Module):
@@ -69,9 +68,10 @@ def automatic_weights(
         return Weights(jnp.minimum(outcomes.scale_y, outcomes.scale_step) ** 2, jnp.ones(()), 0.0)
 
     def pilot(key: PRNGKeyArray) -> ScoreValue:
-        return conditional_score(task, simulate(task, RandomDesigns(sampler), key=key))
+        runs = pilot_runs(task, sampler, key=key)
+        return jax.vmap(lambda run: conditional_score(task, run))(runs)
 
-    target = jit_once(jax.vmap(pilot))(jr.split(key, PILOT))
+    target = jit_once(pilot)(key)
     tiny = jnp.finfo(target.y.dtype).tiny
     size = jax.tree.map(
         lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
@@ -189,7 +189,7 @@ def _sliced(
                 sliced_score_matching(
                     each, sampler, ys, us, lambda_y=weights.y, key=named(key, "direction")
                 )
-                for each in all_scores(score, theta)
+                for each in score.parts(theta)
             ]
         ).sum()
 
@@ -197,8 +197,8 @@ def _sliced(
 
 
 def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
-    """The two terms of marginal score matching, averaged over a batch of experiments; of a
-    `ScoreWithScale` score also its weigher's.
+    """The two terms of marginal score matching, averaged over a batch of experiments; of a score
+    that learns the scale of its residuals also that term.
     """
 
     def one(run: Trajectory) -> Any:
@@ -206,7 +206,7 @@ def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights)
             score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, own=weights.own
         )
 
-    if isinstance(score, ScoreWithScale):
+    if score.rescales_residuals:
         terms, weigher = jax.vmap(
             lambda run: rescaled_score_matching(
                 score, task, run, lambda_y=weights.y, lambda_xi=weights.xi
@@ -246,7 +246,7 @@ def default_kind(task: Task) -> ScoreKind:
     """Likelihood particles of the usual sizes; a small transformer where a task depends on its
     whole history, or has no density.
     """
-    if isinstance(task, IID | Markov) and task.has_density:
+    if task.states_follow_data and task.has_density:
         return Particles(particles=8, cloud=8, width=128)
     return TransformerDirect(width=128, blocks=2, heads=4)
 

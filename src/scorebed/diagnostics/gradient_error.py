@@ -6,9 +6,9 @@ Per-trajectory policy gradients are linear in the score, so the bias B of the gr
     B = −E[(∂y/∂φ)ᵀ(s_y − μ_y) + (∂ξ/∂φ)ᵀ(s_ξ − μ_ξ)],     MSE_N = ‖B‖² + V_s / N
 
 Trajectories come in groups (`groups.py`) that share no draws, neither θ and noise nor those of a
-Monte Carlo ground truth; inside of a group the latter are shared, which costs less. What remains is
-the bias of the ground truth itself, O(1/ESS) or O(1/particles): see `effective_draws` for when
-prior draws are too few, and `SMCTruth` for what to take instead."""
+Monte Carlo ground truth; within a group the latter are shared, which costs less. What remains is
+the bias of the ground truth itself, O(1/ESS) or O(1/particles): `effective_draws` tells when prior
+draws are too few, and `SMCTruth` is for such histories."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -22,13 +22,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.diagnostics.groups import Estimate, draws, grouping, ratio, squared_norm, stack
+from scorebed.estimators.log_ratios import lower_log_ratio
 from scorebed.inference.importance import importance_moments
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.policies.constrained import is_static
 from scorebed.rollout import Trajectory, log_likelihood, log_likelihoods, rollout, simulate
 from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.reference import INNER, Truth, evaluate, pass_nle
+from scorebed.scores.reference import INNER, Truth
 from scorebed.tasks.base import Task
 
 OnGroup: TypeAlias = Callable[[int, int], None]
@@ -91,8 +92,8 @@ def gradient_error(
     contrastive parameters.
 
     Each estimator is the one that trains such a policy: static designs leave out the ξ-part. A
-    trajectory takes one call of the truth and of the score, its own likelihood, and M + 1
-    likelihoods for each of `pce`."""
+    trajectory takes one call of the truth and of the score, its likelihood, and M + 1 likelihoods
+    for each of `pce`."""
     groups, size = grouping(outer)
     of_score, of_truth, of_pce, passes = [], [], [], 0
     for g in range(groups):
@@ -109,7 +110,7 @@ def gradient_error(
     return GradientErrors(
         _gradient_error(truths + errors, errors, norm, size),
         {m: _gradient_error(each, each - truths, norm, size) for m, each in rivals.items()},
-        groups * size * (likelihoods * task.horizon + score.nle) + passes * pass_nle(truth(key)),
+        groups * size * (likelihoods * task.horizon + score.nle) + passes * truth(key).pass_nle,
     )
 
 
@@ -152,18 +153,17 @@ def _gradient_group(
         fisher = 0.0 if is_static(policy) else 1 / size
         return _flat(pull_back((-value.y / size, -fisher * value.xi, likelihood))[0])
 
-    mu, passes = evaluate(truth(named(key, "truth")), ys, xis)
+    mu, passes = truth(named(key, "truth")).evaluate(ys, xis)
     s = jax.vmap(score)(ys, xis)
     error = gradient(ScoreValue(s.y - mu.y, s.xi - mu.xi), jnp.zeros_like(own))
 
     def contrast(params: PyTree, inner: int) -> Scalar:
-        """PCE: log p(y|θ_0) − log 1/(M+1) Σ_{m=0..M} p(y|θ_m), up to its constant, each trajectory
-        with draws of its own.
-        """
+        """PCE; no two trajectories share draws."""
 
         def one(y: Array, xi: Array, own: Array, key: PRNGKeyArray) -> Scalar:
             others = jax.vmap(lambda k: task.prior.sample(key=k))(jr.split(key, inner))
-            return own - jnp.logaddexp(own, jax.nn.logsumexp(log_likelihoods(task, others, y, xi)))
+            total = jax.nn.logsumexp(log_likelihoods(task, others, y, xi))
+            return lower_log_ratio(own, own, total, inner)
 
         return jax.vmap(one)(*roll(params), jr.split(named(key, "contrast", inner), size)).mean()
 
@@ -195,7 +195,7 @@ def score_error(
         passes += int(spent)
         on_group(g + 1, groups)
     error_y, size_y, error_xi, size_xi = stack(rows).T
-    nle = groups * size * score.nle + passes * pass_nle(truth(key))
+    nle = groups * size * score.nle + passes * truth(key).pass_nle
     return ScoreError(ratio(error_y, size_y), ratio(error_xi, size_xi), nle)
 
 
@@ -208,7 +208,7 @@ def _score_group(
     s = jax.vmap(score)(runs.ys, runs.xis)
     # A loop of two, which compiles the truth once.
     keys = jnp.stack([named(key, name) for name in ("first", "second")])
-    both = jax.lax.map(lambda k: evaluate(truth(k), runs.ys, runs.xis), keys)
+    both = jax.lax.map(lambda k: truth(k).evaluate(runs.ys, runs.xis), keys)
     parts = zip(s, both.value, strict=True)
     sums = jnp.stack(
         [x for s, (a, b) in parts for x in (((s - a) * (s - b)).sum() / size, (a * b).sum() / size)]

@@ -1,12 +1,12 @@
 """What policies are watched and chosen by: a lower bound of their EIG, less what their designs cost."""
 
 import dataclasses
-from collections.abc import Callable
+from typing import Any
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.bounds.contrastive import Bounds
-from scorebed.bounds.design_cost import expected_cost
+from scorebed.bounds.base import Bound
+from scorebed.bounds.design_cost import net_gain
 from scorebed.policies.base import Policy
 from scorebed.tasks.base import Task
 
@@ -17,14 +17,12 @@ class Gain:
     surer than the gains themselves.
     """
 
-    bound: Callable[..., Bounds]
+    bound: Bound
     task: Task
     outer: int
     inner: int
     key: PRNGKeyArray
 
     def __call__(self, policy: Policy) -> float:
-        how = {"outer": self.outer, "inner": self.inner, "key": self.key}
-        found = self.bound(self.task, policy, **how)
-        cost = expected_cost(self.task, policy, outer=self.outer, key=self.key)
-        return found.lower - cost.nats
+        how: dict[str, Any] = {"outer": self.outer, "inner": self.inner, "key": self.key}
+        return net_gain(self.bound, self.task, policy, **how)

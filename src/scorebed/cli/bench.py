@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
@@ -34,24 +35,26 @@ def bench(
     ],
     methods: Annotated[
         str,
-        Parameter(help="all, or names with commas between them; laptop has score and jointscore."),
+        Parameter(
+            help="all, or names with commas between them; laptop has score and jointscore; compare also takes FILE.py:NAME."
+        ),
     ] = "all",
     budget: Annotated[
-        str | None, Parameter(help="Of compare: likelihood evaluations for every method.")
+        Count | None, Parameter(help="Of compare: likelihood evaluations for every method.")
     ] = None,
     minutes: Annotated[
-        str | None, Parameter(help="Of compare: minutes of training for every method.")
+        Positive | None, Parameter(help="Of compare: minutes of training for every method.")
     ] = None,
     preset: Annotated[
         str | None, Parameter(help="quick, laptop or paper; compare takes quick.")
     ] = None,
-    seed: Annotated[str, Parameter(help="Of compare: seed of all random numbers.")] = "0",
+    seed: Annotated[FromZero, Parameter(help="Of compare: seed of all random numbers.")] = 0,
     seeds: Annotated[
-        str,
+        Count,
         Parameter(
             help="Of laptop: number of seeds; those that the folder has already are shown too."
         ),
-    ] = "1",
+    ] = 1,
     out: Annotated[
         Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")
     ] = None,
@@ -64,20 +67,18 @@ def bench(
     """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task
     by task.
     """
-    from scorebed.cli._numbers import whole
     from scorebed.errors import UnknownNameError
 
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
     if name == "laptop":
-        _laptop(task, methods, preset or "laptop", whole("--seeds", seeds, 1), out, set_, as_json)
+        _laptop(task, methods, preset or "laptop", seeds, out, set_, as_json)
     else:
-        overrides = [f"seed={whole('--seed', seed, 0)}", *set_]
+        overrides = [f"seed={seed}", *set_]
         _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
 
 
-def _terms(budget: str | None, minutes: str | None) -> "Spending":
-    from scorebed.cli._numbers import positive, whole
+def _terms(budget: int | None, minutes: float | None) -> "Spending":
     from scorebed.errors import require
     from scorebed.runs.spending import Spending
 
@@ -88,10 +89,7 @@ def _terms(budget: str | None, minutes: str | None) -> "Spending":
         expected="one of them",
         fix="give --budget NLE or --minutes X.",
     )
-    return Spending(
-        None if budget is None else whole("--budget", budget, 1),
-        None if minutes is None else positive("--minutes", minutes),
-    )
+    return Spending(budget, minutes)
 
 
 def _compare(

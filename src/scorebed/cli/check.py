@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import FromZero
 from scorebed.cli._output import Json, print_json, print_text
 from scorebed.cli._task import named_task
 
@@ -16,7 +17,7 @@ def check(
     /,
     *,
     out: Annotated[Path | None, Parameter(help="The picture; NAME-check.png if left out.")] = None,
-    seed: Annotated[str, Parameter(help="Seed of the draws.")] = "0",
+    seed: Annotated[FromZero, Parameter(help="Seed of the draws.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Look for anything that would make training on a task go wrong, and say how to fix it.
@@ -29,13 +30,12 @@ def check(
     import jax.random as jr
 
     from scorebed.check import ERROR, check_task
-    from scorebed.cli._numbers import whole
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.plots.check import draw_check
     from scorebed.runs.durable import replace_file
 
-    key = named(jr.key(whole("--seed", seed, 0)), "check")
+    key = named(jr.key(seed), "check")
     start = time.monotonic()
     model, _ = named_task(task)
     findings = check_task(model, key=named(key, "findings"))

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromEight, FromTwo, FromZero
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
-from scorebed.cli._task import TaskOption, user_task
+from scorebed.cli._parts import RunParts
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
@@ -27,11 +28,12 @@ QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
 
 BATCHES = tuple(4**i for i in range(9))  # sizes at which the error of a gradient is shown
 
+
 def diagnose(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    outer: Annotated[str, Parameter(help="Number of trajectories, N.")] = "512",
+    outer: Annotated[FromEight, Parameter(help="Number of trajectories, N.")] = 512,
     truth: Annotated[
         Literal["auto", "importance", "smc"],
         Parameter(
@@ -40,13 +42,13 @@ def diagnose(
         ),
     ] = "auto",
     inner: Annotated[
-        str, Parameter(help="Draws of the prior for importance sampling, M.")
-    ] = "100000",
-    particles: Annotated[str, Parameter(help="Particles for tempered SMC.")] = "2048",
+        Count, Parameter(help="Draws of the prior for importance sampling, M.")
+    ] = 100000,
+    particles: Annotated[FromTwo, Parameter(help="Particles for tempered SMC.")] = 2048,
     seed: Annotated[
-        str, Parameter(help="Seed of the draws; those of training are never used again.")
-    ] = "0",
-    task: TaskOption = None,
+        FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
+    ] = 0,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and
@@ -59,7 +61,6 @@ def diagnose(
     import numpy as np
 
     from scorebed import diagnostics
-    from scorebed.cli._numbers import whole
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.nle import Ledger
@@ -73,13 +74,13 @@ def diagnose(
     from scorebed.tasks.nuisance import has_nuisance
 
     n, m, p = (
-        whole("--outer", outer, 8),
-        whole("--inner", inner, 1),
-        whole("--particles", particles, 2),
+        outer,
+        inner,
+        particles,
     )
-    key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    given = user_task(task)
-    loaded, ledger = load(run, task=given), Ledger()
+    key = named(jr.key(seed), "diagnose")
+    given = parts.read()
+    loaded, ledger = load(run, **given._asdict()), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
     if score is None:
         raise InvalidValueError(
@@ -127,7 +128,7 @@ def diagnose(
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
-    write_report(run, task=given)
+    write_report(run, parts=given)
     if as_json:
         print_json(result)
         return

@@ -5,15 +5,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromTwo, FromZero
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption, user_task
+from scorebed.cli._parts import RunParts
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
 
     from scorebed.bounds.base import Bound
-    from scorebed.bounds.posterior import Posterior
-    from scorebed.densities.mixture_posterior import PosteriorDensity
     from scorebed.policies.base import Policy
     from scorebed.runs.load import Run
     from scorebed.tasks.base import Task
@@ -28,28 +27,28 @@ def evaluate(
         Parameter(
             help="contrastive: draws of the prior; importance: draws of a posterior fitted to "
             "each trajectory; smc: particles annealed to it from both sides, for more than four "
-            "exchangeable sources; tight: whichever of these is tight for the task."
+            "exchangeable sources; tight: whichever of these is tight for the task; or FILE.py:NAME."
         ),
     ] = "contrastive",
     outer: Annotated[
-        str | None,
+        FromTwo | None,
         Parameter(help="Number of trajectories, N. By default 2048 for contrastive, else 256."),
     ] = None,
     inner: Annotated[
-        str | None,
+        Count | None,
         Parameter(
             help="Number of inner draws, M. By default 1000000, 4096 by importance; 64 particles "
             "by smc."
         ),
     ] = None,
     levels: Annotated[
-        str | None,
+        Count | None,
         Parameter(help="Levels of --bound smc, 512 by default. More of them make it tighter."),
     ] = None,
     seed: Annotated[
-        str, Parameter(help="Seed of the draws; those of training are never used again.")
-    ] = "0",
-    task: TaskOption = None,
+        FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
+    ] = 0,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Bounds of the policy of a run, on fresh draws. Nothing in the run changes."""
@@ -59,27 +58,22 @@ def evaluate(
 
     from scorebed.bounds.base import SATURATED
     from scorebed.bounds.contrastive import Contrastive
-    from scorebed.cli._numbers import whole
     from scorebed.cli._progress import Bars
     from scorebed.keys import named
     from scorebed.runs.evaluation import about, tighter
     from scorebed.runs.load import load
-    from scorebed.runs.training import BOUND_FIELDS
+    from scorebed.runs.record import BOUND_FIELDS
 
     asked = _named_bound(bound)
-    sizes = {
-        "outer": None if outer is None else whole("--outer", outer, 2),
-        "inner": None if inner is None else whole("--inner", inner, 1),
-    }
-    key = named(jr.key(whole("--seed", seed, 0)), "evaluate")
-    wanted_levels = None if levels is None else whole("--levels", levels, 1)
-    loaded, bars, begun = load(run, task=user_task(task)), Bars(), time.monotonic()
-    chosen = _with_levels(_for_run(asked, bound, loaded), wanted_levels)
+    key = named(jr.key(seed), "evaluate")
+    loaded, bars, begun = load(run, **parts.read()._asdict()), Bars(), time.monotonic()
+    chosen = _with_levels(_for_run(asked, bound, loaded), levels)
     bars.begin("bounds", 0, 0)
     found = chosen(
         loaded.task,
         loaded.policy,
-        **sizes,
+        outer=outer,
+        inner=inner,
         on_group=lambda done, total: bars.update(done, "", total),
         key=key,
     )
@@ -87,7 +81,7 @@ def evaluate(
     cost = _cost(loaded.task, loaded.policy, found.outer, key=key)
     if as_json:
         described = {
-            name: loaded.record[name]
+            name: getattr(loaded.record, name)
             for name in ("task", "method", "preset", "policies", "seed", "nle")
         }
         values = {name: getattr(found, name) for name in BOUND_FIELDS} | cost
@@ -106,7 +100,7 @@ def evaluate(
         return
     print_text(str(found))
     loose = found.saturated > SATURATED and chosen.name == Contrastive.name
-    if loose and (command := tighter(loaded.record, str(run))):
+    if loose and (command := tighter(loaded.record.values(), str(run))):
         print_text(f"tighter bounds: {command}")
     if cost:
         print_text(
@@ -116,9 +110,12 @@ def evaluate(
 
 
 def _named_bound(name: str) -> "Bound":
-    """The bound that --bound names: the one place where a name becomes an object."""
+    """The bound that --bound names, built in or from a file."""
     from scorebed.bounds import make_bound
+    from scorebed.cli._parts import part
+    from scorebed.runs.user_parts import BOUND
 
+    part(BOUND, name)
     return make_bound(name)
 
 
@@ -126,10 +123,10 @@ def _for_run(asked: "Bound", name: str, run: "Run") -> "Bound":
     """The bound for the task of a run; without a density there is one only, with the sizes that the
     run is configured for.
     """
-    from scorebed.bounds import usual_bound
     from scorebed.bounds.contrastive import Contrastive
     from scorebed.bounds.posterior import Posterior
     from scorebed.errors import require
+    from scorebed.runs.evaluation import reported_bound
 
     if run.task.has_density:
         return asked.for_task(run.task)
@@ -140,29 +137,7 @@ def _for_run(asked: "Bound", name: str, run: "Run") -> "Bound":
         expected="its only bound",
         fix="leave --bound out.",
     )
-    return usual_bound(run.task, posterior=_posterior(run))
-
-
-def _posterior(run: "Run") -> "Posterior":
-    """The posterior bound by the density that a run is configured for."""
-    from scorebed.bounds.posterior import Posterior
-    from scorebed.runs.artifacts import fresh_posterior
-    from scorebed.runs.upfront import density_optimiser
-    from scorebed.samplers.paper import paper_sampler
-
-    density = run.config.density
-
-    def make(task: "Task", *, key: "PRNGKeyArray") -> "PosteriorDensity":
-        return fresh_posterior(density, task, paper_sampler(task), key=key)
-
-    return Posterior(
-        outer=run.config.evaluation.outer,
-        steps=density.steps,
-        batch=density.batch,
-        decay=density.ema,
-        make=make,
-        optimiser=lambda steps: density_optimiser(density, steps),
-    )
+    return reported_bound(run.config, run.task)
 
 
 def _with_levels(bound: "Bound", levels: int | None) -> "Bound":

@@ -130,7 +130,7 @@ def _manifest(run: Run, programs: Programs, onnx: dict[str, Any]) -> dict[str, A
         "designs": _designs(task),
         "outcomes": [_plain(q) for q in task.outcomes],
         "parameters": [_plain(q) for q in task.prior.quantities],
-        "expected": {name: run.record.get(name) for name in ("lower", "upper")},
+        "expected": {name: getattr(run.record.bounds, name) for name in ("lower", "upper")},
         "task_fingerprint": fingerprint(task),
         "policy_sha256": policy_sha256(run),
         "programs": list(NAMES),

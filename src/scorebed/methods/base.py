@@ -137,6 +137,7 @@ class Method(eqx.Module):
         none.
         """
         del job, index
+        return None
 
     def upfront_nle(self, job: Job) -> int:
         """Likelihood evaluations of one `upfront`; what another run learned is free."""
@@ -160,6 +161,7 @@ class Method(eqx.Module):
         nothing is trained.
         """
         del job, learned, name, count
+        return None
 
     def untrained(self, job: Job) -> Policy:
         """The policy of a method that trains none."""

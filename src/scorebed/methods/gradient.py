@@ -5,18 +5,15 @@ of the bound, costs of steps, sizes within a budget.
 import abc
 import dataclasses
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeVar
 
 import equinox as eqx
 import optax
 from jaxtyping import PyTree, Scalar
 
-from scorebed.bounds.contrastive import eig_bounds
+from scorebed.bounds import BOUNDS
 from scorebed.bounds.gain import Gain
-from scorebed.bounds.importance import importance_bounds
 from scorebed.errors import require
-from scorebed.inference.laplace import laplace_posterior
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method, require_room
 from scorebed.methods.sections import PolicyTraining
@@ -34,12 +31,6 @@ from scorebed.training.stage import BatchStage, FixedCost, StepCosts
 from scorebed.training.successive_halving import most, rungs, stretched, taken
 
 MONITOR_OUTER = 128
-# Bounds to watch and choose by. A contrastive one cannot tell policies apart that gain more than
-# log(inner + 1) nats; one by importance, from Gaussians at posterior modes, can.
-MONITORS: dict[str, Callable[..., Any]] = {
-    "contrastive": eig_bounds,
-    "importance": partial(importance_bounds, propose=laplace_posterior),
-}
 SCHEDULES: dict[str, Callable[[PolicyTraining], optax.Schedule | float]] = {
     "constant": lambda t: t.learning_rate,
     "cosine": lambda t: optax.cosine_decay_schedule(
@@ -139,7 +130,13 @@ class GradientMethod(Method):
         return longer(self, stretched(policies, count, **how))
 
     def timed(self: SomeGradientMethod, steps: int, every: int) -> SomeGradientMethod:
-        few = {"steps": steps, "monitor_every": every, "patience": 0, "halvings": 0, "keep": "last"}
+        few: dict[str, Any] = {
+            "steps": steps,
+            "monitor_every": every,
+            "patience": 0,
+            "halvings": 0,
+            "keep": "last",
+        }
         return with_training(self, dataclasses.replace(self.policy_training, **few))
 
     def _longest_halved(self, budget: int, job: Job) -> int:
@@ -197,7 +194,7 @@ def monitor(job: Job, training: PolicyTraining) -> Gain | None:
     if not job.task.has_density:
         return None
     return Gain(
-        MONITORS[training.monitor],
+        BOUNDS[training.monitor].monitor,
         job.task,
         outer=MONITOR_OUTER,
         inner=training.monitor_inner,

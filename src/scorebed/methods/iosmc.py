@@ -161,7 +161,12 @@ class IOSMCMethod(Method):
         return self._of_steps(policies)
 
     def timed(self, steps: int, every: int) -> "IOSMCMethod":
-        few = {"steps": steps, "monitor_every": every, "patience": 0, "keep": "last"}
+        few: dict[str, Any] = {
+            "steps": steps,
+            "monitor_every": every,
+            "patience": 0,
+            "keep": "last",
+        }
         training = dataclasses.replace(self.policy_training, **few)
         return dataclasses.replace(self, policy_training=training)
 

@@ -39,7 +39,7 @@ def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, 
             tables[field] = ScoreSection.settings(str(chosen))
         elif kind is not hint:
             own |= settings_of(kind)
-        elif dataclasses.is_dataclass(kind):
+        elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
             tables[field] = settings_of(kind)
         else:
             own[field] = settings_of(method_class(name))[field]
@@ -67,7 +67,7 @@ def read_method(name: str, values: Mapping[str, Any]) -> Method:
             fields[field] = ScoreSection.read(values.get(field, {}), known)
         elif kind is not hint:
             fields[field] = kind(**{key: own[key] for key in settings_of(kind)})
-        elif dataclasses.is_dataclass(kind):
+        elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
             section = values.get(field, {})
             fields[field] = kind(**check_section(tables[field], section, f"{field}.", known))
         else:

@@ -57,7 +57,7 @@ class ScoreSection:
         if kind not in SCORES:
             raise UnknownNameError("value of score.kind", kind, SCORES)
         own = settings_of(SCORES[kind])
-        training = settings_of(ScoreTraining) if SCORES[kind].learns else {}
+        training = settings_of(ScoreTraining) if SCORES[kind].trained else {}
         names = {
             "kind": Setting(str, ..., "The kind of score."),
             "seeds": Setting(
@@ -83,7 +83,7 @@ class ScoreSection:
         made = SCORES[str(kind)]
         own = {name: checked[name] for name in settings_of(made)}
         training = None
-        if made.learns:
+        if made.trained:
             training = ScoreTraining(**{name: checked[name] for name in settings_of(ScoreTraining)})
         return cls(name=str(kind), kind=made(**own), training=training, seeds=checked["seeds"])
 

@@ -3,7 +3,7 @@ extra `plots`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
@@ -15,6 +15,7 @@ from scorebed.report.reading import as_number, json_object
 from scorebed.rollout import simulate
 from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig
+from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.strict_json import Json
 from scorebed.runs.user_task import UserTask, task_of
@@ -64,7 +65,7 @@ def bound_pictures(
     figures = []
     with_bound = [line for line in metrics if "lower" in line]
     for repeat in range(config.repeats):
-        stages = [f"policy-{repeat}-{index}" for index in range(config.score.seeds)]
+        stages = _stages(with_bound, repeat)
         policies = [_series(with_bound, stage, "lower") for stage in stages]
         members = sum(series.values.shape[1] for series in policies)
         if not members:
@@ -82,6 +83,13 @@ def bound_pictures(
     return figures
 
 
+def _stages(metrics: Sequence[Mapping[str, Any]], repeat: int) -> list[str]:
+    """The stages in which the policies of a repeat were trained, in order."""
+    start = f"policy-{repeat}-"
+    names = {str(line["stage"]) for line in metrics if str(line["stage"]).startswith(start)}
+    return sorted(names, key=lambda name: int(name.removeprefix(start)))
+
+
 def experiments_picture(
     folder: RunFolder, config: RunConfig, given: UserTask | Task | None
 ) -> tuple[ReportFigure | None, str]:
@@ -94,7 +102,7 @@ def experiments_picture(
         return None, f"There is no trained policy yet: no {path.name}."
     try:
         task = task_of(config, given, on_warning=lambda _: None)
-        policy = load_policy(path, config.policy, task)
+        policy = load_policy(path, job_for(config, task).make_policy, task)
     except ScorebedError as error:
         return None, f"The policy cannot be shown: {error}"
     runs = [simulate(task, policy, key=named(jr.key(seed), "report")) for seed in EXPERIMENT_SEEDS]

@@ -111,14 +111,9 @@ def make_config(
     values = _over(preset_values, chosen)
     # Another kind of score has other settings than the preset's: what it does not use goes.
     for table, keys in _tables(values).items():
-        given = chosen.get(table, {})
-        below = preset_values.get(table, {})
-        if isinstance(given, Mapping) and isinstance(below, Mapping):
-            values[table] = {
-                key: value
-                for key, value in values.get(table, {}).items()
-                if key in keys or key in given
-            }
+        given, both = chosen.get(table, {}), values.get(table)
+        if isinstance(given, Mapping) and isinstance(both, Mapping):
+            values[table] = {k: v for k, v in both.items() if k in keys or k in given}
     return from_values(values)
 
 
@@ -136,6 +131,7 @@ def from_values(values: Mapping[str, Any]) -> RunConfig:
             raise unknown_key(f"{key}.{first}" if first else key, [*top, *tables, *known])
     run = check_section(top, plain, "", [*tables, *known])
     sections: dict[str, Any] = {}
+    section: Any
     for table, section in (TABLES | OPTIONAL).items():
         if table in values or table in TABLES:
             checked = check_section(tables[table], values.get(table, {}), f"{table}.", known)
@@ -164,8 +160,8 @@ def merge(values: Mapping[str, Any], overrides: Sequence[str], method: str = "")
             )
         value = _toml_value(text.strip())
         if len(parts) == 2:
-            parts = list(renamed(*parts, method))
-            value = revalued(*parts, value)
+            parts = list(renamed(parts[0], parts[1], method))
+            value = revalued(parts[0], parts[1], value)
         table = merged
         for part in parts[:-1]:
             table = table.setdefault(part, {})

@@ -2,76 +2,53 @@
 density.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import PRNGKeyArray
-
-from scorebed.bounds.contrastive import SATURATED, Bounds, bounds_nle, eig_bounds
-from scorebed.bounds.posterior import posterior_bound, posterior_bound_nle
+from scorebed.bounds import Tight, usual_bound
+from scorebed.bounds.base import Bound
+from scorebed.bounds.contrastive import SATURATED, Contrastive
+from scorebed.bounds.posterior import Posterior
 from scorebed.errors import InvalidValueError
-from scorebed.keys import named
-from scorebed.methods._densities import PosteriorTraining, density_optimiser, fresh_posterior
-from scorebed.policies.base import Policy
-from scorebed.runs.user_task import is_user_task
+from scorebed.methods._densities import density_optimiser, fresh_posterior
+from scorebed.runs.config import RunConfig
+from scorebed.runs.user_parts import is_from_file
 from scorebed.samplers.paper import paper_sampler
-from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
-CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
+CONTRASTIVE, POSTERIOR = Contrastive.name, Posterior.name
 
 
-def policy_bounds(
-    task: Task,
-    policy: Policy,
-    posterior: PosteriorTraining | None,
-    *,
-    outer: int,
-    inner: int,
-    on_group: Callable[[int, int], None] = lambda *_: None,
-    key: PRNGKeyArray,
-) -> Bounds:
-    """Bounds of the EIG of a policy; without a density they come from a posterior of these sizes,
-    trained for it.
+def reported_bound(config: RunConfig, task: Task) -> Bound:
+    """The bound that a run reports: contrastive; without a density by a posterior, of the sizes in
+    its section.
     """
+    sizes = config.posterior
     if task.has_density:
-        return eig_bounds(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)
-    posterior = _required(task, posterior)
-    fresh = fresh_posterior(posterior, task, paper_sampler(task), key=named(key, "posterior"))
-    return posterior_bound(
-        task,
-        policy,
-        fresh,
-        outer=outer,
-        steps=posterior.steps,
-        batch=posterior.batch,
-        decay=posterior.ema,
-        optimiser=density_optimiser(posterior, posterior.steps),
-        on_step=on_group,
-        key=key,
-    )
-
-
-def policy_bounds_nle(
-    task: Task, posterior: PosteriorTraining | None, outer: int, inner: int
-) -> int:
-    """What they cost."""
-    if task.has_density:
-        return bounds_nle(task, outer, inner)
-    posterior = _required(task, posterior)
-    return posterior_bound_nle(task, outer, posterior.steps, posterior.batch)
-
-
-def _required(task: Task, posterior: PosteriorTraining | None) -> PosteriorTraining:
-    if posterior is None:
+        return usual_bound(task)
+    if sizes is None:
         raise InvalidValueError(
             f"bounds of {type(task).__name__}, which has no density",
             got="no section [posterior]",
             expected="the sizes of a posterior to bound with",
             fix="choose a preset, or give them in the file.",
         )
-    return posterior
+    posterior = Posterior(
+        steps=sizes.steps,
+        batch=sizes.batch,
+        decay=sizes.ema,
+        make=lambda task, *, key: fresh_posterior(sizes, task, paper_sampler(task), key=key),
+        optimiser=lambda steps: density_optimiser(sizes, steps),
+    )
+    return usual_bound(task, posterior=posterior)
+
+
+def bound_nle(bound: Bound, task: Task, outer: int, inner: int) -> int:
+    """Likelihood evaluations of a bound whose cost is known before."""
+    cost = bound.nle(task, outer, inner)
+    assert cost is not None, f"{bound.name} is not a bound that a run reports"
+    return cost
 
 
 def about(task: Task) -> dict[str, Any]:
@@ -130,9 +107,5 @@ def tighter(record: Mapping[str, Any], path: str) -> str:
     if "interest" in record or record.get("bound") == POSTERIOR:
         return ""
     name = str(record.get("task"))
-    if is_user_task(name):
-        return f"scorebed evaluate {path} --task {name} --bound importance"
-    return (
-        f"scorebed evaluate {path} --bound "
-        f"{make_task(name).tight_bound if name in TASKS else 'importance'}"
-    )
+    task = f" --task {name}" if is_from_file(name) else ""
+    return f"scorebed evaluate {path}{task} --bound {Tight.name}"

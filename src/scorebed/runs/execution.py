@@ -17,13 +17,12 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 
-from scorebed.bounds.contrastive import eig_bounds
+from scorebed.bounds import BOUNDS
 from scorebed.bounds.design_cost import expected_cost
 from scorebed.bounds.gain import Gain
 from scorebed.diagnostics import coverage
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method
-from scorebed.methods.gradient import MONITORS
 from scorebed.nle import Ledger
 from scorebed.policies import POLICIES, make_policy
 from scorebed.policies.base import Policy
@@ -32,7 +31,7 @@ from scorebed.policies.static import Static
 from scorebed.presets import spends_all
 from scorebed.runs.artifacts import load_like, load_policy, save
 from scorebed.runs.config import RunConfig
-from scorebed.runs.evaluation import about, policy_bounds, policy_bounds_nle
+from scorebed.runs.evaluation import about, bound_nle, reported_bound
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.record import BoundsRecord, Record, mean_bounds
 from scorebed.runs.stage import Progress, StageCheckpointer
@@ -114,8 +113,8 @@ class Execution:
             return self.method.untrained(self.job)
         trained = [stage for stage in stages if stage is not None]
         path = self.folder.path / f"policy-{repeat}.safetensors"
-        for stage in trained:
-            self.ledger.charge(stage.name, stage.nle_at_most())
+        for each in trained:
+            self.ledger.charge(each.name, each.nle_at_most())
         if path.exists():
             chosen = load_policy(path, self.job.make_policy, self.task)
         else:
@@ -150,18 +149,16 @@ class Execution:
         """Bounds of the reported size, on draws of their own; from their file if they were computed
         before.
         """
-        sizes, posterior = self.config.evaluation, self.config.posterior
-        cost = policy_bounds_nle(self.task, posterior, sizes.outer, sizes.inner)
-        self.evaluation.charge(stage, cost)
+        sizes, bound = self.config.evaluation, reported_bound(self.config, self.task)
+        self.evaluation.charge(stage, bound_nle(bound, self.task, sizes.outer, sizes.inner))
         if (self.folder.path / f"{stage}.json").exists():
             kept: Any = self.folder.read_json(f"{stage}.json")
             return dataclasses.replace(BoundsRecord.read(kept), designs=designs)
         self.progress.begin(stage, 0, 0)
         begun = time.monotonic()
-        found = policy_bounds(
+        found = bound(
             self.task,
             policy,
-            posterior,
             outer=sizes.outer,
             inner=sizes.inner,
             on_group=lambda done, total: self.progress.update(done, "", total),
@@ -320,18 +317,12 @@ class Execution:
     def _gain(self, stage: str) -> Callable[[Policy], float]:
         """What to choose a policy by, on draws of its own, the same for all."""
         sizes, key = self.config.evaluation, named(self.key, stage)
-        training = self.method.policy_settings
-        bound = eig_bounds if training is None else MONITORS[training.monitor]
-        if training is not None and bound is not eig_bounds:
-            return Gain(bound, self.task, sizes.select_outer, training.monitor_inner, key)
-
-        def gain(policy: Policy) -> float:
-            how = {"outer": sizes.select_outer, "inner": sizes.select_inner, "key": key}
-            found = policy_bounds(self.task, policy, self.config.posterior, **how)
-            cost = self._cost(stage, policy, sizes.select_outer)
-            return found.lower - cost.get("cost_nats", 0.0)
-
-        return gain
+        training, bound = self.method.policy_settings, reported_bound(self.config, self.task)
+        inner = sizes.select_inner
+        # A bound that does not saturate chooses by as few draws as it watches by.
+        if training is not None and training.monitor != bound.name and self.task.has_density:
+            bound, inner = BOUNDS[training.monitor].monitor, training.monitor_inner
+        return Gain(bound, self.task, sizes.select_outer, inner, key)
 
     def _coverage(self, policy: Policy) -> dict[str, Any] | None:
         """Which designs of the policy its score was not trained for; None where nothing was

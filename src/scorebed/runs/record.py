@@ -39,7 +39,7 @@ class BoundsRecord:
     """What the designs are, in words; of references."""
 
     @classmethod
-    def of(cls, bounds: Bounds, **cost: float) -> "BoundsRecord":
+    def of(cls, bounds: Bounds, **cost: Any) -> "BoundsRecord":
         """What is recorded of bounds."""
         return cls(**{name: getattr(bounds, name) for name in BOUND_FIELDS}, **cost)
 
@@ -47,7 +47,8 @@ class BoundsRecord:
     def read(cls, values: Mapping[str, Any]) -> "BoundsRecord":
         """Back from JSON, in which a number that is not finite is null."""
         found = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
-        return cls(**{k: np.nan if v is None else v for k, v in found.items()})
+        whole: dict[str, Any] = {k: np.nan if v is None else v for k, v in found.items()}
+        return cls(**whole)
 
     def values(self) -> dict[str, Any]:
         """For JSON: what there is."""

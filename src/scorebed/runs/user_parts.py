@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from scorebed.bounds import BOUNDS
+from scorebed.bounds.base import Bound
 from scorebed.errors import InvalidValueError
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
@@ -79,8 +80,8 @@ BOUND = PartKind(
     "bound",
     "--bound",
     BOUNDS,
-    callable,
-    "write bound(task, policy, *, outer, inner, on_group, key); CONTRIBUTING.md shows one.",
+    lambda value: isinstance(value, Bound) or _subclass_of(Bound)(value),
+    "inherit from scorebed's Bound; CONTRIBUTING.md shows one.",
 )
 
 
@@ -106,7 +107,7 @@ def read_part(kind: PartKind, name: str) -> UserPart:
     """Execute FILE.py and give its NAME, entered into the table of its kind under that name."""
     file = execute_file(name, kind.what)
     value = file.find(kind.what, kind.accepts, fix=kind.fix)
-    kind.table[name] = value
+    kind.table[name] = value() if kind is BOUND and isinstance(value, type) else value
     return UserPart(name, value, file.digest)
 
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from scorebed._jit import jit_once
 from scorebed._sharding import shard_batch
-from scorebed.bounds.contrastive import eig_bounds
+from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.gain import Gain
 from scorebed.densities.flow_marginal import MarginalDensity
 from scorebed.densities.mixture_posterior import PosteriorDensity
@@ -282,7 +282,7 @@ def best_policy(
         if isinstance(policies, Policy)
         else list(policies)
     )
-    gain = estimate or Gain(eig_bounds, task, outer=outer, inner=inner, key=key)
+    gain = estimate or Gain(Contrastive(), task, outer=outer, inner=inner, key=key)
     if len(each) == 1:
         return BestPolicy(each[0], 0, [math.nan])
     lower: list[float] = []

@@ -68,23 +68,21 @@ def _by_score(task: str, settings: list[str], *options: str) -> Train:
 def _trains() -> dict[str, Train]:
     found = {f"{task}/{method}": _method(task, method) for task in TASKS for method in METHODS}
     found["refused/iosmc"] = Train("linear-gaussian", "iosmc", METHODS["iosmc"], ("--policy", "dad"))
-    # Two sources, which may be exchanged; a void under a line; ten sources; other systems, whose presets differ.
+    # Two sources, which may be exchanged; a void under a line; ten sources.
     found["location-finding/score"] = _method("location-finding", "score")
     found["location-finding/pce"] = _method("location-finding", "pce")
     found["gravimetry/score"] = _by_score("gravimetry", LAPLACE)
     found["location-finding-3d/static"] = _method("location-finding-3d", "static")
-    found["cart-pole/iosmc"] = _method("cart-pole", "iosmc")
-    found["double-link/score"] = _method("double-link", "score")
-    for kind in ("transformer", "transformer-direct"):
-        for task in TASKS:
-            found[f"kind/{task}/{kind}"] = _by_score(task, [f"score.kind={kind}", *TRANSFORMER])
+    for kind, task in (("transformer", "linear-gaussian"), ("transformer-direct", "pendulum")):
+        found[f"kind/{task}/{kind}"] = _by_score(task, [f"score.kind={kind}", *TRANSFORMER])
     for task in ("location-finding", "pendulum"):
         found[f"kind/{task}/laplace"] = _by_score(task, LAPLACE)
     for weights in ("none", "learned"):
         found[f"weights/{weights}"] = _by_score("linear-gaussian", [*SCORE, f"score.weights={weights}"])
-    for policy in ("modes", "dad", "attention", "static", "gru"):
+    # The defaults, modes and plan, are those of the method score above.
+    for policy in ("dad", "static"):
         found[f"policy/location-finding/{policy}"] = _by_score("location-finding", SCORE, "--policy", policy)
-    for policy in ("plan", "gru", "attention", "static"):
+    for policy in ("gru", "attention"):
         found[f"policy/pendulum/{policy}"] = _by_score("pendulum", SCORE, "--policy", policy)
     found["references"] = Train("linear-gaussian", "score", [*SCORE, *POLICY, *BOUNDS])
     found["repeats"] = Train(
@@ -93,10 +91,6 @@ def _trains() -> dict[str, Train]:
     found["halvings"] = Train(
         "linear-gaussian", "score", [*SCORE, *POLICY, "policy_training.halvings=1", *BOUNDS, *CHOICE, ALONE],
         ("--policies", "3"),
-    )  # fmt: skip
-    found["halvings/pendulum"] = Train(
-        "pendulum", "score", [*SCORE, *POLICY, "policy_training.halvings=1", *BOUNDS, "evaluation.select_outer=16", ALONE],
-        ("--policies", "3", "--seed", "5"),
     )  # fmt: skip
     found["seeds"] = Train(
         "linear-gaussian", "score", [*SCORE, "score.seeds=2", *POLICY, *BOUNDS, *CHOICE, ALONE],
@@ -114,7 +108,6 @@ def _trains() -> dict[str, Train]:
     )
     for method, budget in {"score": 20_000, "pce": 20_000, "mlmc": 5_000, "iosmc": 5_000, "varpost": 5_000}.items():
         found[f"budget/{method}"] = _method("linear-gaussian", method, "--budget", str(budget))
-    found["budget/pendulum"] = _method("pendulum", "pce", "--budget", "100000")
     found["match"] = _method("linear-gaussian", "pce", "--match", "{run linear-gaussian/score}")
     found["match/jointscore"] = _method("linear-gaussian", "jointscore", "--match", "{run linear-gaussian/pce}")
     return found

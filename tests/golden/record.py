@@ -1,6 +1,6 @@
 """Record what a commit computes in the golden runs, for `compare.py` to hold beside what another one computes.
 
-    python tests/golden/record.py --source DIR --out FILE.json [--only PATTERN…] [--jobs 2] [--cache DIR]
+    python tests/golden/record.py --source DIR --out FILE.json [--only PATTERN…] [--jobs 2] [--cache DIR] [--go-on]
 
 `DIR/src` is the source that runs. Only its command line and the files of its runs are looked at, so that commits compare whatever
 they look like inside. With the same `--cache`, two recordings share compiled programs: what is untouched gives equal bits.
@@ -127,12 +127,12 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any, float | None]]:
         yield path, value, None
 
 
-def arrays(file: Path) -> dict[str, Case]:
+def arrays(file: Path, small: int = SMALL) -> dict[str, Case]:
     """The leaves of a file: hash, norm, projections, and the numbers themselves or the first of them."""
-    return {name: _leaf(array) for name, array in sorted(load_file(file).items())}
+    return {name: _leaf(array, small) for name, array in sorted(load_file(file).items())}
 
 
-def _leaf(array: np.ndarray) -> Case:
+def _leaf(array: np.ndarray, small: int) -> Case:
     digest = hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
     flat = array.astype(np.float64).ravel()
     leaf = {
@@ -141,7 +141,7 @@ def _leaf(array: np.ndarray) -> Case:
         "sha256": digest,
         "norm": float(np.linalg.norm(flat)),
     }
-    if flat.size <= SMALL:
+    if flat.size <= small:
         return leaf | {"values": flat.tolist()}
     # The mean square of the projections of a difference is on average its squared norm. The stream of RandomState is frozen.
     directions = np.random.RandomState(0).standard_normal((PROJECTIONS, flat.size))
@@ -160,8 +160,8 @@ def metrics(path: Path) -> dict[str, Any]:
     }
 
 
-def of_run(path: Path, answer: Answer) -> Case:
-    """All that is compared of a run."""
+def of_run(path: Path, answer: Answer, *, small: int = SMALL) -> Case:
+    """All that is compared of a run; leaves of at most `small` numbers in full."""
     if answer.code:
         return plain({"exit": answer.code, "error": answer.err})
     record = json.loads((path / "record.json").read_text())
@@ -171,7 +171,7 @@ def of_run(path: Path, answer: Answer) -> Case:
     document["told as recorded"] = all(told[name] == record[name] for name in record if name not in VOLATILE)
     files = sorted(path.glob("*.safetensors"))
     return plain(document) | {
-        "arrays": {f"{file.stem}/{n}": leaf for file in files for n, leaf in arrays(file).items()}
+        "arrays": {f"{file.stem}/{n}": leaf for file in files for n, leaf in arrays(file, small).items()}
     }
 
 
@@ -279,21 +279,22 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=["*"], help="names of cases, or patterns such as 'budget/*'")
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--cache", type=Path, help="a folder of compiled programs; a temporary one if left out")
+    parser.add_argument("--go-on", action="store_true", help="keep the cases that the JSON file has already")
     asked = parser.parse_args()
     names = [name for name in NAMES if any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.only)]
     if not names:
         parser.error(f"no case is named {' or '.join(asked.only)}; there are {', '.join(NAMES)}")
-    cases: dict[str, Case] = {}
+    cases: dict[str, Case] = json.loads(asked.out.read_text()) if asked.go_on and asked.out.exists() else {}
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
         shop = Workshop(asked.source.resolve(), Path(folder), (asked.cache or Path(folder) / "compiled").resolve())
         sys.stderr.write(f"recording {shop.version()}\n")
         with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-            running = {pool.submit(make_case, shop, name): name for name in names}
+            running = {pool.submit(make_case, shop, name): name for name in names if name not in cases}
             for done in concurrent.futures.as_completed(running):
                 name = running[done]
                 cases[name] = done.result()
                 sys.stderr.write(f"{len(cases)}/{len(names)} {name}: {cases[name]['seconds']} s\n")
-                ordered = {each: cases[each] for each in names if each in cases}
+                ordered = {each: cases[each] for each in NAMES if each in cases}
                 asked.out.write_text(json.dumps(ordered, indent=1, allow_nan=True) + "\n")
 
 

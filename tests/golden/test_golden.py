@@ -30,7 +30,6 @@ RUNS = [
     "linear-gaussian/nmc",
     "budget/mlmc",
     "linear-gaussian/random",
-    "linear-gaussian/myopic",
 ]
 # Those that take longer to compile. `halvings` is the method score, with three restarts of which one is chosen.
 SLOW = [
@@ -40,6 +39,7 @@ SLOW = [
     "linear-gaussian/jointvarpost",
     "budget/iosmc",
     "linear-gaussian/static",
+    "linear-gaussian/myopic",
 ]
 
 

@@ -1,7 +1,7 @@
 """Runs as the first format has them: those that were kept, and others around files of any architecture.
 
-`kinds.json` holds, for policies and scores, the names and shapes of their leaves and the numbers that come out when the leaves are
-filled by `fill`: a file that would be large is written when it is needed.
+`kinds.json` holds, for policies and scores, the names and shapes of their leaves and the numbers that come out when the leaves
+are filled by `fill`: a file that would be large is written when it is needed.
 """
 
 import json

@@ -1,7 +1,7 @@
 """Runs and sessions that version 0.1.0 wrote are still read, and mean the same.
 
-`tests/fixtures/runs-v1` holds them with the numbers that they gave then; nothing there is ever written anew. Numbers are compared to
-1e-4: XLA may order sums otherwise.
+`tests/fixtures/runs-v1` holds them with the numbers that they gave then; nothing there is ever written anew. Numbers are
+compared to 1e-4: XLA may order sums otherwise.
 """
 
 import json
@@ -90,11 +90,16 @@ def test_an_experiment_stands_where_it_stood(db, name):
 
 @pytest.mark.parametrize("name", ["bench", "refined"])
 def test_an_experiment_proposes_again_what_it_proposed(db, name):
-    """The pending design was made by the policy as it was then: without its event it comes out of the policy again."""
+    """The pending design is in the file; once withdrawn, the stored or refined policy gives it again."""
     with sb.Session.open(sb.load(RUNS / "pce"), db=db, experiment=name) as session:
         pending = session.propose()
         assert list(pending.design) == LIVE[name]["summary"]["proposal"]["design"]
-        session.correct(1, session.state.records[0].y)  # the same outcome, but the design is chosen anew
-        again = session.propose()
+        (measured,) = session.state.records[0].y
+        for y in (measured + 0.1, measured):  # there and back: the design is chosen anew, from the same outcomes
+            session.correct(1, y)
+            again = session.propose()
         assert again.id > pending.id
         np.testing.assert_allclose(again.design, pending.design, **CLOSE)
+        assert (again.wanted is None) == (pending.wanted is None)
+        if pending.wanted is not None:
+            np.testing.assert_allclose(again.wanted, pending.wanted, **CLOSE)

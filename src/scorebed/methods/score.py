@@ -172,7 +172,7 @@ class ByScore(GradientMethod):
             decay=training.ema,
             penalty=training.bias_penalty,
             weights=lambda: residual_weights(training, job, key=named(key, "weights")),
-            finish=lambda score: score.trained,
+            finish=lambda score: score.kept,
             score_nle=section.kind.nle(task),
             key=key,
         )

@@ -172,7 +172,7 @@ class Myopic(Policy):
 
     @property
     def short_of_training(self) -> str:
-        return "The myopic designer looks one step ahead: the number of steps is nothing to it."
+        return "The myopic designer looks one step ahead, whatever the number of steps."
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 2"]:
         # Two uniform numbers carry 46 random bits even in single precision. Arbitrary bits read as

@@ -82,8 +82,8 @@ class AttentionPolicy(Policy):
     @property
     def beyond_training(self) -> str:
         return (
-            "It averages over what it has seen, and over more than it ever did in training: "
-            "designs there are extrapolation. Refining trains it for this end."
+            "The policy averages over what it has seen, which becomes more than it ever was in "
+            "training: designs there are extrapolation. Refining trains it for this end."
         )
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:

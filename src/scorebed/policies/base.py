@@ -80,6 +80,10 @@ class Policy(eqx.Module):
         """The largest number of measurements it has designs for; None if there is no largest."""
         return None
 
+    def lacks_designs(self, measurements: int) -> bool:
+        """Whether it has designs for fewer measurements than that."""
+        return self.max_steps is not None and self.max_steps < measurements
+
     def extended(self, horizon: int, *, key: PRNGKeyArray) -> "Policy":
         """The same policy for experiments of `horizon` steps; `InvalidValueError` where it has no
         such form. What it has to make up is drawn with `key`.
@@ -100,7 +104,7 @@ class Policy(eqx.Module):
         that changes nothing.
         """
         return (
-            "Its memory runs on past the end of training: designs there are extrapolation. "
+            "The policy's memory runs on past the end of training: designs there are extrapolation. "
             "Refining trains it for this end."
         )
 
@@ -110,8 +114,8 @@ class Policy(eqx.Module):
         that changes nothing.
         """
         return (
-            "It does not know about the earlier end, and may put off what it would have done "
-            "later. Refining makes it plan for this end."
+            "The policy does not know about the earlier end, and may put off what it would have "
+            "done later. Refining makes it plan for this end."
         )
 
 

@@ -46,8 +46,8 @@ class DAD(Policy):
     @property
     def beyond_training(self) -> str:
         return (
-            "It adds up what it has seen, and the sum becomes larger than any in training: designs "
-            "there are extrapolation. Refining trains it for this end."
+            "The policy adds up what it has seen, and the sum becomes larger than any in training: "
+            "designs there are extrapolation. Refining trains it for this end."
         )
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:

@@ -15,7 +15,7 @@ from scorebed.policies.base import Policy
 from scorebed.tasks.spaces import Space
 
 DESIGNED_TOGETHER = (
-    "Its designs were chosen together with later ones, which are now left out. Refining chooses "
+    "The designs were chosen together with later ones, which are now left out. Refining chooses "
     "the remaining ones for this end."
 )
 
@@ -112,4 +112,4 @@ def with_rows(
 
 def no_further_designs(rows: int) -> str:
     """What a table of designs has to say about longer experiments."""
-    return f"It has no designs beyond its {rows}: refine before then."
+    return f"The policy has no designs beyond its {rows}: refine before then."

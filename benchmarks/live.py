@@ -42,7 +42,7 @@ from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.serialisation import save_leaves
 from scorebed.runs.load import Run, load
-from scorebed.session.engine import Session
+from scorebed.session.session import Session
 from scorebed.session.store import Store
 from scorebed.tasks import make_task
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from scorebed.samplers import make_sampler as make_sampler
     from scorebed.samplers import register_sampler as register_sampler
     from scorebed.samplers.paper import paper_sampler as paper_sampler
-    from scorebed.session.engine import Session as Session
+    from scorebed.session.session import Session as Session
     from scorebed.tasks import TASKS as TASKS
     from scorebed.tasks import make_task as make_task
     from scorebed.training.policy import best_policy as best_policy
@@ -43,7 +43,7 @@ _HOME = {
     "Bounds": "bounds.contrastive",
     "POLICIES": "policies",
     "SAMPLERS": "samplers",
-    "Session": "session.engine",
+    "Session": "session.session",
     "TASKS": "tasks",
     "Trajectory": "rollout",
     "best_policy": "training.policy",

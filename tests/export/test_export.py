@@ -27,7 +27,7 @@ from scorebed.errors import RunFolderError
 from scorebed.export import onnx
 from scorebed.export.folder import SEEDS, export_policy
 from scorebed.runs.load import Run, load
-from scorebed.session.engine import Session
+from scorebed.session.session import Session
 
 # No scorebed there: an import of it fails, as on a computer that has none.
 ALONE = """import runpy, sys

@@ -6,7 +6,7 @@ import pytest
 from live_runs import make_run
 
 from scorebed.runs.load import Run, load
-from scorebed.session.engine import Session
+from scorebed.session.session import Session
 from scorebed.session.store import Store
 
 

@@ -17,10 +17,10 @@ from scorebed.cli._app import run as command
 from scorebed.cli._dialogue import WIDTH, draw
 from scorebed.errors import ScorebedError
 from scorebed.runs.load import load
-from scorebed.session.circumstances import Refined
-from scorebed.session.engine import Session
-from scorebed.session.posterior import Marginal
-from scorebed.session.state import Remaining
+from scorebed.session.events import Remaining
+from scorebed.session.posterior import MarginalSummary
+from scorebed.session.refine import RefineResult
+from scorebed.session.session import Session
 from scorebed.tasks.spaces import Quantity
 
 
@@ -230,7 +230,9 @@ def test_what_if_limits_and_lengths_are_lines_too(live, stored):
         "95%",
     ]
     assert "Designs are limited to covariate -0.1 to 0.1." in out
-    assert "This experiment ends after 2 steps, and the policy does not know it" in out
+    assert (
+        "This experiment has 2 steps; the policy was trained for 3. The policy does not know" in out
+    )
     assert "do not say what to expect by the end: designs are limited, they are for 3 steps." in out
     assert "undone: the number of steps" in out
     assert "stored: designs have no limits but the task's" in out
@@ -245,7 +247,7 @@ def test_refining_from_the_terminal(live, monkeypatch):
         asked.append(seconds)
         session.note("refined")
         before, after = (Remaining(value, value, 0.01) for value in (0.3, 0.5))
-        return Refined(len(asked) == 1, "pce", 40, 4.6, before, after, 0.2, 0.02)
+        return RefineResult(len(asked) == 1, "pce", 40, 4.6, before, after, 0.2, 0.02)
 
     monkeypatch.setattr(Session, "refine", refine)
     _, out, _ = live(["r", "r 5", "q"])
@@ -305,11 +307,14 @@ def test_a_run_that_is_none_is_one_line(tmp_path, capsys):
 
 
 def test_marginals_are_drawn_within_their_range():
-    drawn = draw(Marginal(Quantity("x"), 0.0, 1.0, (-1.0, -0.5, 0.0, 0.5, 1.0)), -2.0, 2.0)
+    drawn = draw(MarginalSummary(Quantity("x"), 0.0, 1.0, (-1.0, -0.5, 0.0, 0.5, 1.0)), -2.0, 2.0)
     assert len(drawn) == WIDTH
     assert drawn == "." * 10 + "-" * 5 + "=" * 5 + "|" + "=" * 5 + "-" * 5 + "." * 10
-    assert draw(Marginal(Quantity("x"), 9.0, 0.0, (9.0,) * 5), -2.0, 2.0) == "." * (WIDTH - 1) + "|"
-    assert len(draw(Marginal(Quantity("x"), 1.0, 0.0, (1.0,) * 5), 1.0, 1.0)) == WIDTH
+    assert (
+        draw(MarginalSummary(Quantity("x"), 9.0, 0.0, (9.0,) * 5), -2.0, 2.0)
+        == "." * (WIDTH - 1) + "|"
+    )
+    assert len(draw(MarginalSummary(Quantity("x"), 1.0, 0.0, (1.0,) * 5), 1.0, 1.0)) == WIDTH
 
 
 def converse(master, lines, seen):

@@ -4,11 +4,9 @@ they can be undone.
 
 import json
 import math
-import operator
 import random
 
 import equinox as eqx
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import pytest
@@ -19,13 +17,12 @@ from scorebed.baselines.myopic import Myopic
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.policies import make_policy
 from scorebed.runs.load import load
-from scorebed.session.circumstances import horizon_sentence, require_plannable
-from scorebed.session.data import padded
-from scorebed.session.engine import Session
-from scorebed.session.entry import check_limits, check_plan, parse_limits
+from scorebed.session.events import Change, Limits, ProposedDesign, Record
+from scorebed.session.measurements import padded
+from scorebed.session.messages import horizon_sentence
 from scorebed.session.posterior import Beliefs
-from scorebed.session.state import Change, Limits, Proposal, Record
-from scorebed.session.table import extended, lacks_designs
+from scorebed.session.session import Session
+from scorebed.session.validation import check_horizon, check_limits, parse_limits
 from scorebed.tasks import make_task
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
@@ -133,14 +130,14 @@ def test_limits_as_they_are_typed():
 
 
 def test_a_shorter_experiment_ends_earlier_and_a_longer_one_later(session):
-    session.plan(2)
+    session.set_horizon(2)
     for y in (0.5, -1.0):
         session.propose()
         session.observe(y)
     assert session.state.complete
     with pytest.raises(ConflictError, match="all 2 steps taken"):
         session.propose()
-    session.plan(5)
+    session.set_horizon(5)
     for y in (0.2, 0.3, 0.4):
         session.propose()
         session.observe(y)
@@ -148,7 +145,7 @@ def test_a_shorter_experiment_ends_earlier_and_a_longer_one_later(session):
     with pytest.raises(
         ConflictError, match="the number of steps, got 4, expected at least the 5 that are taken"
     ):
-        session.plan(4)
+        session.set_horizon(4)
     assert session.undo().step == 5
     assert session.undo().step == 4
     assert session.undo().step == 3
@@ -159,16 +156,16 @@ def test_a_shorter_experiment_ends_earlier_and_a_longer_one_later(session):
 
 def test_the_pending_design_survives_another_number_of_steps(session):
     shown = session.propose()
-    session.plan(10)
+    session.set_horizon(10)
     assert session.propose() == shown
-    session.plan(10)
+    session.set_horizon(10)
     assert [event.kind for event in session.history()] == ["proposed", "planned"]
 
 
 @pytest.mark.parametrize("bad", [0, -1, 10_001, 2.5, "3", True, None], ids=str)
 def test_bad_numbers_of_steps_are_refused(session, bad):
     with pytest.raises(InvalidValueError, match="the number of steps, got"):
-        session.plan(bad)
+        session.set_horizon(bad)
     assert session.history() == []
 
 
@@ -196,35 +193,34 @@ def test_a_static_policy_has_no_design_past_its_last(static_run, store):
         session.propose()
     with pytest.raises(ScorebedError, match="refine first"):
         session.forecast()
-    assert "the policy no designs beyond its 3" in session.circumstances()[0]
+    assert "The policy has no designs beyond its 3" in session.circumstances()[0]
 
 
-def test_every_policy_has_a_sentence_for_another_length():
+def test_another_length_is_told_with_what_the_policy_does():
     task = make_task("linear-gaussian")
-    words = {
-        "dad": ("may put off", "adds up"),
-        "attention": ("may put off", "averages"),
-        "gru": ("may put off", "memory runs on"),
-        "static": ("left out", "no designs beyond its 3"),
-        "plan": ("left out", "no designs beyond its 3"),
-        "random": ("the first are used", "drawn anew"),
-    }
-    for name, (shorter, longer) in words.items():
-        policy = eqx.filter_eval_shape(
-            lambda key, name=name: make_policy(name, task, key=key), jr.key(0)
-        )
-        assert shorter in horizon_sentence(policy, 2, 3)
-        assert longer in horizon_sentence(policy, 5, 3)
-    myopic = eqx.filter_eval_shape(lambda key: Myopic(task, particles=2, key=key), jr.key(0))
-    modes = eqx.filter_eval_shape(
-        lambda key: make_policy("modes", LinearMarkov(), key=key), jr.key(0)
+    policy = eqx.filter_eval_shape(lambda key: make_policy("dad", task, key=key), jr.key(0))
+    drawn = make_policy("random", task, key=jr.key(0))
+    assert horizon_sentence(policy, 2, 3) == (
+        f"This experiment has 2 steps; the policy was trained for 3. {policy.short_of_training}"
     )
-    assert "one step ahead" in horizon_sentence(myopic, 2, 3)
-    assert "may put off" in horizon_sentence(modes, 2, 3)
-    for bounded in (myopic, modes):
-        require_plannable(bounded, 3, 3)
-        with pytest.raises(InvalidValueError, match="at most 3"):
-            require_plannable(bounded, 4, 3)
+    assert horizon_sentence(policy, 5, 3).endswith(policy.beyond_training)
+    assert horizon_sentence(drawn, 5, 3).startswith("This experiment has 5 steps; the run is about")
+
+
+@pytest.mark.parametrize("name", ["myopic", "modes"])
+def test_a_policy_that_keeps_a_history_of_the_trained_length_allows_no_more_steps(name):
+    task = make_task("linear-gaussian") if name == "myopic" else LinearMarkov()
+    policy = eqx.filter_eval_shape(
+        lambda key: (
+            Myopic(task, particles=2, key=key)
+            if name == "myopic"
+            else make_policy(name, task, key=key)
+        ),
+        jr.key(0),
+    )
+    assert check_horizon(3, policy) == 3
+    with pytest.raises(InvalidValueError, match="at most 3"):
+        check_horizon(4, policy)
 
 
 def test_histories_are_padded_to_multiples_of_the_trained_length():
@@ -241,7 +237,7 @@ def test_the_posterior_of_a_longer_experiment_is_exact():
     # nor padding be counted.
     xis, ys = (1.2, -0.7, 2.0, 1.5, -2.0), (0.5, -1.0, 2.4, 1.0, -1.5)
     known = [
-        Record(i + 1, Proposal(0, i + 1, (x,), ""), (x,), (y,), "", 0)
+        Record(i + 1, ProposedDesign(0, i + 1, (x,), ""), (x,), (y,), "", 0)
         for i, (x, y) in enumerate(zip(xis, ys, strict=True))
     ]
     V = 1 / (1 + sum(x**2 for x in xis))
@@ -266,7 +262,7 @@ def test_the_bounds_of_the_run_are_shown_only_where_they_apply(session):
     assert session.circumstances()[-1].endswith(
         "do not say what to expect by the end: designs are limited."
     )
-    session.plan(5)
+    session.set_horizon(5)
     assert "they are for 3 steps" in session.circumstances()[-1]
     assert any("trained for 3" in sentence for sentence in session.circumstances())
     session.undo()
@@ -308,7 +304,7 @@ def test_nothing_changes_after_the_end(session):
     session.finish()
     for refused in (
         lambda: session.limit(0.0, 1.0),
-        lambda: session.plan(5),
+        lambda: session.set_horizon(5),
         lambda: session.refine(1),
     ):
         with pytest.raises(ConflictError, match="finished"):
@@ -345,7 +341,7 @@ def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
             elif verb == "plan":
                 steps = dice.randint(max(1, len(state.records)), 6)
                 if steps != state.horizon:
-                    session.plan(steps)
+                    session.set_horizon(steps)
                     stack.append(before)
             elif verb == "undo" and stack:
                 session.undo()
@@ -376,7 +372,7 @@ def test_any_history_of_changes_and_undos_is_that_of_what_is_left(run, store):
 
 CHANGES = {
     "limited": lambda session: session.limit(-0.1, 0.1),
-    "planned": lambda session: session.plan(5),
+    "planned": lambda session: session.set_horizon(5),
     "undone": lambda session: session.undo(),
 }
 
@@ -412,7 +408,7 @@ def changed(session):
     session.limit(-0.1, 0.1)
     session.propose()
     session.observe(0.5)
-    session.plan(5)
+    session.set_horizon(5)
     session.limit()
     session.undo()
     for y in (0.1, 0.2, 0.3):
@@ -472,25 +468,6 @@ def test_wrong_circumstances_are_refused_whole(run, tmp_path, changed, name):
 
 
 def test_the_number_of_steps_is_whole():
-    assert check_plan(7) == 7
+    assert check_horizon(7) == 7
     with pytest.raises(InvalidValueError, match="1 to 10000"):
-        check_plan(np.float64(7))
-
-
-@pytest.mark.parametrize("name", ["static", "plan", "dad"])
-def test_a_table_of_designs_grows_and_keeps_its_rows(name):
-    task = make_task("linear-gaussian")
-    policy = eqx.filter_eval_shape(lambda key: make_policy(name, task, key=key), jr.key(0))
-    if name != "dad":
-        where = operator.attrgetter("us" if name == "static" else "table")
-        policy = eqx.tree_at(where, policy, jnp.asarray([[0.1], [0.2], [0.4]]))
-    longer = extended(policy, 5, 3, key=jr.key(1))
-    assert lacks_designs(policy, 4) == (name != "dad")
-    assert not lacks_designs(longer, 5)
-    assert not lacks_designs(policy, 3)
-    if name == "dad":
-        assert longer is policy
-        return
-    np.testing.assert_array_equal(where(longer)[:3], where(policy))
-    assert len(np.unique(where(longer))) == 5
-    np.testing.assert_array_equal(where(extended(longer, 2, 3, key=jr.key(1))), where(policy))
+        check_horizon(np.float64(7))

@@ -16,8 +16,8 @@ from scorebed.cli._app import run as command
 from scorebed.errors import InvalidValueError, NoDensityError
 from scorebed.runs.load import load
 from scorebed.runs.user_task import read_task
-from scorebed.session.engine import Session
 from scorebed.session.posterior import NO_DENSITY
+from scorebed.session.session import Session
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "tasks"
 WASHOUT = f"{EXAMPLES / 'washout.py'}:Washout"

@@ -12,9 +12,9 @@ import pytest
 from scipy.stats import norm
 
 from scorebed.errors import ScorebedError
-from scorebed.session.engine import Session
+from scorebed.session.events import ProposedDesign, Record
 from scorebed.session.posterior import IMPROBABLE, PARTICLES, Beliefs
-from scorebed.session.state import Proposal, Record
+from scorebed.session.session import Session
 from scorebed.tasks.base import Gaussian, History
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
@@ -27,7 +27,9 @@ XIS, YS = (1.2, -0.7, 2.0), (0.5, -1.0, 2.4)
 
 def records(ys=YS, xis=XIS):
     return [
-        Record(i + 1, Proposal(0, i + 1, (xi,), ""), (xi,), None if y is None else (y,), "", 0)
+        Record(
+            i + 1, ProposedDesign(0, i + 1, (xi,), ""), (xi,), None if y is None else (y,), "", 0
+        )
         for i, (y, xi) in enumerate(zip(ys, xis, strict=True))
     ]
 

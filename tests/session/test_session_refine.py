@@ -23,11 +23,16 @@ from scorebed.policies.dad import DAD
 from scorebed.rollout import draw_noise, log_likelihood, rollout
 from scorebed.runs.load import load
 from scorebed.scores.exact import ExactScore
-from scorebed.session import engine, refine
-from scorebed.session.engine import Session
-from scorebed.session.refine import Outcome, refine_policy
-from scorebed.session.rest import Continuing, FutureScore, Particles, Range
-from scorebed.session.state import Limits, Remaining
+from scorebed.session import refine
+from scorebed.session.events import Limits, Remaining
+from scorebed.session.refine import RefinedPolicy, refine_policy
+from scorebed.session.remaining import (
+    ContinuingPolicy,
+    FutureScore,
+    LimitArrays,
+    PosteriorParticles,
+)
+from scorebed.session.session import Session
 from scorebed.tasks.continued import continued
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
@@ -66,7 +71,7 @@ def rest():
 
 
 def continuing(policy, limits=None):
-    return Continuing(policy, YS, XIS, Range.of(limits, 1))
+    return ContinuingPolicy(policy, YS, XIS, LimitArrays.of(limits, 1))
 
 
 def ticking(step=1.0):
@@ -122,7 +127,7 @@ def test_the_likelihood_of_the_rest_is_that_of_the_whole_over_that_of_the_past(t
 
     theta, xis = jnp.asarray([0.7]), jnp.asarray([[1.0], [-0.5], [1.5]])
     for ys in (jnp.asarray([[0.5], [1.5], [-2.0]]), jnp.asarray([[0.1], [-1.2], [0.4]])):
-        prior = Particles(theta=theta[None], quantities=task.prior.quantities)
+        prior = PosteriorParticles(theta=theta[None], quantities=task.prior.quantities)
         rest = continued(task, prior, xis[:2].tolist(), ys[:2].tolist(), steps=1)
         of_rest, whole, past = three(rest, theta, ys, xis)
         assert float(of_rest) == pytest.approx(float(whole) - float(past), rel=1e-5)
@@ -248,7 +253,7 @@ def instant(monkeypatch):
             meanwhile()
             new = change(policy.policy)
             by = "pce" if score is None else "score"
-            return Outcome(
+            return RefinedPolicy(
                 new,
                 by,
                 20,
@@ -259,7 +264,7 @@ def instant(monkeypatch):
                 0.01,
             )
 
-        monkeypatch.setattr(engine, "refine_policy", found)
+        monkeypatch.setattr(refine, "refine_policy", found)
 
     return become
 
@@ -433,13 +438,13 @@ def test_the_score_is_used_where_it_is_exact(run, db, instant):
         session.limit(-0.5, 0.5)  # the score knows all designs
         assert session.refine(5).by == "score"
         assert session.refine(5, by="pce").by == "pce"
-        session.plan(4)
+        session.set_horizon(4)
         assert session.refine(5).by == "pce"
         with pytest.raises(
             InvalidValueError, match="an experiment of 4 measurements, expected a score, and the 3"
         ):
             session.refine(5, by="score")
-        session.plan(3)
+        session.set_horizon(3)
         session.skip()
         assert session.refine(5).by == "pce"  # two measurements in all
         for bad in (
@@ -463,8 +468,8 @@ def test_designs_that_nothing_trained_cannot_be_refined(tmp_path, db):
 @pytest.mark.slow
 def test_refining_an_experiment_from_end_to_end(run, db, timid, monkeypatch):
     """All of it: particles of the posterior, training, decision, event, forecast."""
-    monkeypatch.setattr(engine, "refine_policy", functools.partial(refine_policy, clock=ticking()))
-    monkeypatch.setattr(engine, "LEAST_RATE", 0.03)
+    monkeypatch.setattr(refine, "refine_policy", functools.partial(refine_policy, clock=ticking()))
+    monkeypatch.setattr(refine, "LEAST_RATE", 0.03)
     shy = dataclasses.replace(run, policy=timid)
     with Session.create(shy, db=db, seed=3) as session:
         session.propose()

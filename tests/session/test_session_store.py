@@ -21,7 +21,7 @@ from scorebed.errors import (
     NewerFormatError,
     RunFolderError,
 )
-from scorebed.session.state import KINDS
+from scorebed.session.events import Kind
 from scorebed.session.store import SCHEMA, Store
 
 VALUES = {
@@ -114,10 +114,10 @@ def test_a_transaction_that_fails_leaves_nothing(store, experiment):
     with pytest.raises(RunFolderError, match="CHECK constraint"), store.writing():
         store.append(experiment.id, "invented", 1, {})
     with store.writing():
-        for kind in KINDS:
+        for kind in Kind:
             store.append(experiment.id, kind, 1, {})
     assert [event.sequence for event in store.events(experiment.id)] == list(
-        range(1, len(KINDS) + 1)
+        range(1, len(Kind) + 1)
     )
 
 

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
-from scorebed.session.circumstances import Refined
-from scorebed.session.engine import Session
-from scorebed.session.state import Remaining
+from scorebed.session.events import Remaining
+from scorebed.session.refine import RefineResult
+from scorebed.session.session import Session
 from scorebed.web.hub import Hub
 
 
@@ -254,7 +254,7 @@ def test_limits_and_length_are_events_that_the_page_explains_and_undo_takes_back
     assert instrument.get("/api/experiments").json()[0]["horizon"] == 2
     now = page.get("/experiments/1/now").text
     assert "Step 1 of 2" in now
-    assert "ends after 2 steps" in now
+    assert "This experiment has 2 steps" in now
     undone = instrument.post(f"{begun}/undo", json={"sequence": planned["sequence"]}).json()
     assert undone["horizon"] == 3
     for _ in range(3):
@@ -272,7 +272,7 @@ def test_one_policy_is_refined_at_a_time_and_what_came_of_it_is_told(
 ):
     session = hub.session(1)
     nothing = Remaining(0.5, 0.6, 0.01)
-    found = Refined(False, "pce", 40, 3.2, nothing, nothing, 0.0, 0.01)
+    found = RefineResult(False, "pce", 40, 3.2, nothing, nothing, 0.0, 0.01)
 
     def refine(seconds):
         assert seconds == 3.0

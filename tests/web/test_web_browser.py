@@ -24,8 +24,8 @@ sync_api = pytest.importorskip(
 from live_runs import make_run  # noqa: E402
 
 from scorebed.runs.load import load  # noqa: E402
-from scorebed.session.engine import Session  # noqa: E402
 from scorebed.session.posterior import Beliefs  # noqa: E402
+from scorebed.session.session import Session  # noqa: E402
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = [

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
-from scorebed.session.foresight import Foresight
+from scorebed.session.what_if import Foresight
 from scorebed.tasks.spaces import Quantity
 from scorebed.web.pairs import draw_pairs
 from scorebed.web.rendering import render

@@ -8,9 +8,9 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
-from scorebed.session.posterior import Marginal, Posterior
-from scorebed.session.state import Proposal, Record, State
-from scorebed.session.summary import Expectation
+from scorebed.session.events import ExperimentState, ProposedDesign, Record
+from scorebed.session.posterior import MarginalSummary, Posterior
+from scorebed.session.what_if import Expectation
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.spaces import Quantity
 from scorebed.web.pairs import draw_pairs, most_informative
@@ -36,7 +36,7 @@ def experiment(task, y=0.3, x=0.1):
     taken = tuple(
         Record(
             t,
-            Proposal(t, t, (x * t,) * dx, ""),
+            ProposedDesign(t, t, (x * t,) * dx, ""),
             None if t == 2 else (x * t,) * dx,
             None if t == 2 else (y * t,) * dy,
             "",
@@ -44,7 +44,7 @@ def experiment(task, y=0.3, x=0.1):
         )
         for t in (1, 2, 3)
     )
-    return State(task.horizon, 9, taken, Proposal(9, 4, (0.2,) * dx, ""))
+    return ExperimentState(task.horizon, 9, taken, ProposedDesign(9, 4, (0.2,) * dx, ""))
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -54,7 +54,9 @@ def test_every_task_has_a_picture_of_its_steps(name, y):
     state = experiment(task, y)
     theta = np.random.default_rng(0).normal(size=(64, task.prior.dim))
     posterior = Posterior(2, task.prior.quantities, theta, 0.0, 1.0, 64.0, 0.5)
-    predicted = tuple(Marginal(q, 0.0, 1.0, (-2.0, -1.0, 0.0, 1.0, 2.0)) for q in task.outcomes)
+    predicted = tuple(
+        MarginalSummary(q, 0.0, 1.0, (-2.0, -1.0, 0.0, 1.0, 2.0)) for q in task.outcomes
+    )
     grid = Curve.grid(task, state)
     curve = Curve(grid, (-1.0,) * len(grid), (1.0,) * len(grid))
     for known in (posterior, None):

@@ -147,6 +147,26 @@ class Myopic(Policy):
             levels,
         )
 
+    @property
+    def trainable(self) -> bool:
+        return False
+
+    @property
+    def obeys_constraint(self) -> bool:
+        return True
+
+    @property
+    def max_steps(self) -> int:
+        return self.task.horizon
+
+    @property
+    def beyond_training(self) -> str:
+        return self.short_of_training
+
+    @property
+    def short_of_training(self) -> str:
+        return "The myopic designer looks one step ahead, whatever the number of steps."
+
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 2"]:
         # Two uniform numbers carry 46 random bits even in single precision. Arbitrary bits read as
         # floats would not do: some are NaN or denormal, and need not survive a copy.

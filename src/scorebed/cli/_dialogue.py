@@ -10,11 +10,11 @@ import numpy as np
 
 from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
-from scorebed.session.circumstances import wanted_sentence
-from scorebed.session.engine import Session
-from scorebed.session.entry import Entry, check_plan, parse_entry, parse_limits, parse_numbers
-from scorebed.session.posterior import IMPROBABLE, QUANTILES, Marginal
-from scorebed.session.state import LIMITED, PLANNED, REFINED, Change, Proposal, Record, Vector
+from scorebed.session.events import Change, Kind, ProposedDesign, Record, Vector
+from scorebed.session.messages import wanted_sentence
+from scorebed.session.posterior import IMPROBABLE, QUANTILES, MarginalSummary
+from scorebed.session.session import Session
+from scorebed.session.validation import ParsedEntry, parse_entry, parse_limits, parse_numbers
 from scorebed.tasks.spaces import Quantity
 
 WIDTH = 41  # columns of a drawn marginal
@@ -38,7 +38,11 @@ q              save and quit (everything is stored already)
 ?              this help"""
 
 
-CHANGED = {LIMITED: "the limits", PLANNED: "the number of steps", REFINED: "the refined policy"}
+CHANGED = {
+    Kind.LIMITED: "the limits",
+    Kind.PLANNED: "the number of steps",
+    Kind.REFINED: "the refined policy",
+}
 
 
 class Dialogue:
@@ -48,7 +52,7 @@ class Dialogue:
 
     def __init__(self, session: Session, *, resume: str):
         self.session, self.task, self._resume = session, session.task, resume
-        self._proposal: Proposal | None = None
+        self._proposal: ProposedDesign | None = None
         self._problem = ""  # with the posterior, told once
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
@@ -115,7 +119,7 @@ class Dialogue:
         elif command == "l":
             self._limit(rest.strip())
         elif command == "t":
-            self._plan(rest.strip())
+            self._set_horizon(rest.strip())
         elif command == "r":
             self._refine(rest.strip())
         else:
@@ -132,7 +136,7 @@ class Dialogue:
             raise ConflictError("an entry", got=f"'{line[:40]}'", expected=why, fix="? for help.")
         entry = parse_entry(self.task, line)
         if self._sure(entry, None):
-            record = self.session.observe(entry.y, entry.xi, proposal=proposal.id)
+            record = self.session.observe(entry, proposal=proposal.id)
             print_text(f"stored: {self._told(record)}")
             self._show_knowledge()
 
@@ -147,7 +151,7 @@ class Dialogue:
             )
         entry = parse_entry(self.task, values)
         if self._sure(entry, int(number)):
-            record = self.session.correct(int(number), entry.y, entry.xi)
+            record = self.session.correct(int(number), entry)
             print_text(f"corrected: {self._told(record)}")
             self._show_knowledge()
 
@@ -155,7 +159,7 @@ class Dialogue:
         """The designs that would follow. Nothing is stored."""
         if rest:
             entry = parse_entry(self.task, rest)
-            design = self.session.foresee(entry.y, entry.xi)
+            design = self.session.foresee(entry)
             outcome = self._listed(self.task.outcomes, entry.y)
             print_text(f"after {outcome}: {self._listed(self.task.designs.quantities, design)}")
             return
@@ -172,14 +176,12 @@ class Dialogue:
         print_table(columns, rows)
 
     def _limit(self, rest: str) -> None:
-        limits = parse_limits(self.task, rest)
-        self.session.limit(*((None, None) if limits is None else (limits.low, limits.high)))
+        self.session.limit(parse_limits(self.task, rest))
         self._show_circumstances("stored: designs have no limits but the task's")
 
-    def _plan(self, rest: str) -> None:
-        self.session.plan(
-            check_plan(int(rest) if rest.isascii() and rest.isdigit() and len(rest) < 10 else rest)
-        )
+    def _set_horizon(self, rest: str) -> None:
+        whole = rest.isascii() and rest.isdigit() and len(rest) < 10
+        self.session.set_horizon(int(rest) if whole else rest)
         self._show_circumstances(f"stored: {self.session.state.horizon} steps, as trained")
 
     def _refine(self, rest: str) -> None:
@@ -193,10 +195,10 @@ class Dialogue:
         refined = self.session.refine(seconds)
         print_text(("stored: " if refined.kept else "") + refined.sentence)
 
-    def _sure(self, entry: Entry, step: int | None) -> bool:
+    def _sure(self, entry: ParsedEntry, step: int | None) -> bool:
         """Ask back if the outcome is improbable. Where that cannot be said nothing is asked."""
         try:
-            tail = self.session.surprise(entry.y, entry.xi, step=step)
+            tail = self.session.surprise(entry, step=step)
         except ScorebedError:
             return True
         if tail >= IMPROBABLE:
@@ -328,7 +330,7 @@ class Dialogue:
 
     def _told(self, record: Record | Change) -> str:
         if isinstance(record, Change):
-            return CHANGED[record.kind]
+            return CHANGED[Kind(record.kind)]
         if record.y is None or record.used is None:
             return f"step {record.step} skipped"
         told = f"step {record.step}, {self._listed(self.task.outcomes, record.y)}"
@@ -345,7 +347,7 @@ class Dialogue:
         return f"saved in {self.session.path}; go on with: {self._resume}"
 
 
-def draw(marginal: Marginal, low: float, high: float) -> str:
+def draw(marginal: MarginalSummary, low: float, high: float) -> str:
     """A box plot in one line between `low` and `high`: 90% as dashes, 50% as equals signs, the
     median as a bar.
     """
@@ -357,7 +359,7 @@ def draw(marginal: Marginal, low: float, high: float) -> str:
     return "".join(line)
 
 
-def _band(marginal: Marginal) -> tuple[float, float]:
+def _band(marginal: MarginalSummary) -> tuple[float, float]:
     """The outermost quantiles: 5% and 95%."""
     return marginal.quantiles[QUANTILES.index(0.05)], marginal.quantiles[QUANTILES.index(0.95)]
 

@@ -54,16 +54,15 @@ def live(
     from scorebed.cli._numbers import whole
     from scorebed.cli._task import user_task
     from scorebed.runs.load import load
-    from scorebed.session.engine import Session
-    from scorebed.session.entry import parse_limits
+    from scorebed.session.session import Session
+    from scorebed.session.validation import parse_limits
 
     begun = None if seed is None else whole("--seed", seed, 0)
     planned = None if steps is None else whole("--steps", steps, 1)
     loaded = load(run, task=user_task(task))
     allowed = None if limits is None else parse_limits(loaded.task, limits)
-    pair = None if allowed is None else (allowed.low, allowed.high)
     with Session.open(
-        loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=pair
+        loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=allowed
     ) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             Dialogue(session, resume=_again(run, db, task, session.name)).hold()

@@ -36,7 +36,7 @@ from scorebed.runs.durable import explained, sync_folder, write_new
 from scorebed.runs.env import environment
 from scorebed.runs.load import Run, load
 from scorebed.runs.serialisation import digest, encode_leaves
-from scorebed.session.opening import policy_sha256
+from scorebed.session.policy_runner import policy_sha256
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.spaces import Box, Quantity
 

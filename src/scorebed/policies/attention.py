@@ -3,8 +3,8 @@ gravimetry.
 
 Each pair becomes a token r_t = fusion(design encoder(ξ_t), outcome encoder(y_t)) + type embedding.
 One self-attention encoder layer reads {decision token, r_1, …, r_t}, and the design is emitted from
-its output at the decision token. The layer is post-norm, as an encoder layer is when nothing else
-is said: a = norm(d + attention(d)), then norm(a + MLP(a)).
+its output at the decision token. The layer is post-norm, the usual default of encoder layers:
+a = norm(d + attention(d)), then norm(a + MLP(a)).
 
 There is only one layer and only one row of its output is used, so the query is always the same
 learned vector and the attention is a weighted mean over the tokens seen so far. Memory is that
@@ -24,8 +24,8 @@ TOKEN_SCALE = 0.02  # small tokens attend almost evenly at first
 
 
 class AttentionPolicy(Policy):
-    """Deterministic, and blind to the order of the history. Right for exchangeable steps, as
-    `DAD`.
+    """Deterministic, and blind to the order of the history. Like `DAD`, right for exchangeable
+    steps.
     """
 
     design_encoder: MLP
@@ -78,6 +78,13 @@ class AttentionPolicy(Policy):
             (width, *emitter_hidden, dx), gelu, last_bound=emitter_bound, key=key_emitter
         )
         self.space = task.designs
+
+    @property
+    def beyond_training(self) -> str:
+        return (
+            "The policy averages over what it has seen, which becomes more than it ever was in "
+            "training: designs there are extrapolation. Refining trains it for this end."
+        )
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key

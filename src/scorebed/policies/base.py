@@ -1,12 +1,17 @@
-"""What a policy is: memory of the history, and the next design from it. The same three methods
-train, evaluate and deploy.
-"""
+"""The policy protocol: memory of the history, and the next design from it. Training, evaluation and
+live experiments use the same methods.
+
+The abstract methods say how a policy acts. The properties below them are traits: what training,
+export and live experiments need to know about a policy, with defaults that fit a network trained by
+gradients. Nobody asks for the class of a policy."""
 
 import abc
 from typing import Any, TypeAlias
 
 import equinox as eqx
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+
+from scorebed.errors import require
 
 Memory: TypeAlias = Any  # a PyTree of arrays; None where there is nothing to remember
 
@@ -16,8 +21,8 @@ class Policy(eqx.Module):
 
     @abc.abstractmethod
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T n"]:
-        """Everything random about the policy, drawn before the experiment; one row per step, n = 0
-        if deterministic.
+        """All of the policy's randomness, drawn before the experiment: one row per step, n = 0 if
+        it is deterministic.
         """
 
     @abc.abstractmethod
@@ -32,10 +37,86 @@ class Policy(eqx.Module):
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
         """Memory after (ξ_t, y_t)."""
 
+    # ---- traits
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether designs depend on the outcomes of earlier steps."""
+        return True
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it has parameters for training to improve."""
+        return True
+
     @property
     def design_nle(self) -> int:
-        """Likelihood evaluations of the designs of one experiment; 0 for a network."""
+        """Likelihood evaluations for the designs of one experiment; 0 for a network."""
         return 0
+
+    @property
+    def noise_leaves(self) -> tuple[str, ...]:
+        """Names of the leaves that set the scale of its noise. Training may give them larger
+        steps.
+        """
+        return ()
+
+    @property
+    def obeys_constraint(self) -> bool:
+        """Whether its designs satisfy the task's constraint without help (`constrained.obedient`
+        wraps the others).
+        """
+        return False
+
+    @property
+    def unwrapped(self) -> "Policy":
+        """The policy inside the wrapper that imposes a constraint; the policy itself if it has
+        none.
+        """
+        return self
+
+    @property
+    def max_steps(self) -> int | None:
+        """The largest number of measurements it has designs for; None if there is no largest."""
+        return None
+
+    def lacks_designs(self, measurements: int) -> bool:
+        """Whether it has designs for fewer measurements than that."""
+        return self.max_steps is not None and self.max_steps < measurements
+
+    def extended(self, horizon: int, *, key: PRNGKeyArray) -> "Policy":
+        """The same policy for experiments of `horizon` steps; `InvalidValueError` where it has no
+        such form. What it has to make up is drawn with `key`.
+        """
+        del key
+        require(
+            self.max_steps is None or horizon <= self.max_steps,
+            "the number of steps",
+            got=horizon,
+            expected=f"at most {self.max_steps}: this policy keeps a history of that length",
+            fix="use a task with a longer horizon.",
+        )
+        return self
+
+    @property
+    def beyond_training(self) -> str:
+        """What it does in experiments longer than those it was trained on, in a sentence; empty if
+        that changes nothing.
+        """
+        return (
+            "The policy's memory runs on past the end of training: designs there are extrapolation. "
+            "Refining trains it for this end."
+        )
+
+    @property
+    def short_of_training(self) -> str:
+        """What it does in experiments shorter than those it was trained on, in a sentence; empty if
+        that changes nothing.
+        """
+        return (
+            "The policy does not know about the earlier end, and may put off what it would have "
+            "done later. Refining makes it plan for this end."
+        )
 
 
 class StochasticPolicy(Policy):

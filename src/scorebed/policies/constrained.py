@@ -1,10 +1,9 @@
-"""A policy whose designs obey a constraint of the task: what it chooses freely is placed in the
-range that is left to it.
+"""A policy whose designs obey a constraint of the task: its free choice is placed in the range that
+the constraint leaves.
 
     ξ_t = place(v_t; ξ_{t−1}, t),   v_t ~ π(· | h_{t−1})
 
-The policy inside sees the designs as they were carried out, and any policy will do: networks,
-static designs, a user's own."""
+The policy inside sees the designs as they were carried out. It can be any policy."""
 
 from typing import NamedTuple
 
@@ -12,15 +11,13 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from scorebed.errors import InvalidValueError
+from scorebed.errors import InvalidValueError, require
 from scorebed.policies.base import Memory, Policy, StochasticPolicy
-from scorebed.policies.random import Predetermined
-from scorebed.policies.static import Static
 from scorebed.tasks.base import Task
 from scorebed.tasks.constraints import FeasibleRange
 
 
-class Since(NamedTuple):
+class ConstrainedMemory(NamedTuple):
     """The memory of the policy inside, the last design, and the number of steps taken."""
 
     inside: Memory
@@ -29,28 +26,78 @@ class Since(NamedTuple):
 
 
 class _Placed(Policy):
-    """What both kinds share."""
+    """What both kinds share. Traits are those of the policy inside, up to the horizon of the
+    constraint.
+    """
 
     inside: eqx.AbstractVar[Policy]
     reach: eqx.AbstractVar[FeasibleRange]
 
     @property
+    def unwrapped(self) -> Policy:
+        return self.inside
+
+    @property
+    def obeys_constraint(self) -> bool:
+        return True
+
+    @property
+    def adaptive(self) -> bool:
+        return self.inside.adaptive
+
+    @property
+    def trainable(self) -> bool:
+        return self.inside.trainable
+
+    @property
     def design_nle(self) -> int:
         return self.inside.design_nle
+
+    @property
+    def noise_leaves(self) -> tuple[str, ...]:
+        return self.inside.noise_leaves
+
+    @property
+    def max_steps(self) -> int:
+        most = self.inside.max_steps
+        return self.reach.horizon if most is None else min(most, self.reach.horizon)
+
+    def extended(self, horizon: int, *, key: PRNGKeyArray) -> Policy:
+        longest = self.reach.horizon
+        require(
+            horizon <= longest,
+            "the number of steps",
+            got=horizon,
+            expected=f"at most {longest}: the task ties the designs of so many steps together",
+            fix="use a task with a longer horizon.",
+        )
+        inside = self.inside.extended(horizon, key=key)
+        longer: Policy = eqx.tree_at(lambda policy: policy.inside, self, inside)
+        return longer
+
+    @property
+    def beyond_training(self) -> str:
+        return self.inside.beyond_training
+
+    @property
+    def short_of_training(self) -> str:
+        return self.inside.short_of_training
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T n"]:
         return self.inside.sample_noise(horizon, key=key)
 
-    def init(self) -> Since:
-        return Since(self.inside.init(), self.reach.start(), jnp.zeros((), jnp.int32))
+    def init(self) -> ConstrainedMemory:
+        return ConstrainedMemory(self.inside.init(), self.reach.start(), jnp.zeros((), jnp.int32))
 
-    def design(self, memory: Since, noise: Float[Array, " n"]) -> Float[Array, " dx"]:
+    def design(self, memory: ConstrainedMemory, noise: Float[Array, " n"]) -> Float[Array, " dx"]:
         return self.reach.place(
             self.inside.design(memory.inside, noise), memory.previous, memory.step
         )
 
-    def update(self, memory: Since, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Since:
-        return Since(self.inside.update(memory.inside, xi, y), xi, memory.step + 1)
+    def update(
+        self, memory: ConstrainedMemory, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> ConstrainedMemory:
+        return ConstrainedMemory(self.inside.update(memory.inside, xi, y), xi, memory.step + 1)
 
 
 class Constrained(_Placed):
@@ -61,27 +108,25 @@ class Constrained(_Placed):
 
 
 class ConstrainedStochastic(_Placed, StochasticPolicy):
-    """A policy that obeys and whose designs have a density: that of the free choice over the slope
-    of its place.
+    """A policy that obeys and whose designs have a density: that of the free choice, divided by the
+    slope of `place`.
     """
 
     inside: StochasticPolicy
     reach: FeasibleRange = eqx.field(static=True)
 
-    def log_prob(self, xi: Float[Array, " dx"], memory: Since) -> Scalar:
+    def log_prob(self, xi: Float[Array, " dx"], memory: ConstrainedMemory) -> Scalar:
         free, log_slope = self.reach.lift(xi, memory.previous, memory.step)
         return self.inside.log_prob(free, memory.inside) - log_slope.sum()
 
 
 def obedient(task: Task, policy: Policy) -> Policy:
-    """The same policy under the constraint of a task; itself if there is none, or if it obeys
+    """The same policy under the constraint of a task; itself if the task has none, or if it obeys
     already.
     """
     reach = task.feasible
-    if reach is None or isinstance(policy, _Placed | Predetermined):
+    if reach is None:
         return policy
-    if isinstance(policy, StochasticPolicy):
-        return ConstrainedStochastic(policy, reach)
     if not isinstance(policy, Policy):
         raise InvalidValueError(
             "a policy",
@@ -89,9 +134,13 @@ def obedient(task: Task, policy: Policy) -> Policy:
             expected="a scorebed policy",
             fix="inherit from Policy of scorebed.policies.base.",
         )
+    if policy.obeys_constraint:
+        return policy
+    if isinstance(policy, StochasticPolicy):
+        return ConstrainedStochastic(policy, reach)
     return Constrained(policy, reach)
 
 
 def is_static(policy: Policy) -> bool:
-    """Whether trained designs are blind to the outcomes, under a constraint or without one."""
-    return isinstance(policy.inside if isinstance(policy, Constrained) else policy, Static)
+    """Whether designs are blind to the outcomes, with or without a constraint."""
+    return not policy.adaptive

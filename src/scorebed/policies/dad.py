@@ -20,9 +20,9 @@ class DAD(Policy):
     """Deterministic, and blind to the order of the history. Memory is one vector: the sum of the
     encodings.
 
-    Right for exchangeable steps; for anything else the order is information that it throws away.
-    The emitter's weights start small, so that the first policies keep near the first design, which
-    is the emitter's bias."""
+    Right for exchangeable steps; elsewhere it throws away the information in their order. The
+    emitter's weights start small, so that untrained policies stay near their first design, the
+    emitter's bias."""
 
     encoder: MLP
     emitter: Linear
@@ -42,6 +42,13 @@ class DAD(Policy):
         self.encoder = MLP((task.outcome_dim + dx, *hidden, encoding), jax.nn.relu, key=key_encoder)
         self.emitter = Linear(encoding, dx, weight_bound=emitter_bound, key=key_emitter)
         self.space = task.designs
+
+    @property
+    def beyond_training(self) -> str:
+        return (
+            "The policy adds up what it has seen, and the sum becomes larger than any in training: "
+            "designs there are extrapolation. Refining trains it for this end."
+        )
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key

@@ -1,6 +1,7 @@
 """The stochastic recurrent policy of Iqbal et al. (2024), the paper's policy for dynamical systems.
 
-h_t = GRU(h_{t−1}, encoder(y_t, ξ_t)),   ξ_{t+1} = constrain(u),   u ~ N(emitter(h_t), diag σ²),   h_0 = 0
+h_t = GRU(h_{t−1}, encoder(y_t, ξ_t)),   h_0 = 0
+ξ_{t+1} = constrain(u),   u ~ N(emitter(h_t), diag σ²)
 """
 
 import equinox as eqx
@@ -49,6 +50,10 @@ class GRUPolicy(StochasticPolicy):
         self.emitter = MLP((state, *emitter_hidden, dx), jax.nn.relu, key=key_emitter)
         self.log_std = jnp.zeros(dx)
         self.space = task.designs
+
+    @property
+    def noise_leaves(self) -> tuple[str, ...]:
+        return ("log_std",)
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         return jr.normal(key, (horizon, self.space.dim))

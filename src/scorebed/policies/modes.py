@@ -49,7 +49,7 @@ SETTLED = (
 LEAD = 6.0  # of the first head's gate among many sources
 
 
-class Knowledge(eqx.Module):
+class ModesMemory(eqx.Module):
     """The history, in arrays whose shapes do not change with t, the modes and λ of every start, and
     what designs follow from.
     """
@@ -122,9 +122,9 @@ class Modes(Policy):
         del key
         return jnp.zeros((horizon, 0))
 
-    def init(self) -> Knowledge:
+    def init(self) -> ModesMemory:
         task, k, dtype = self.task, self.task.prior.dim, self.maps.dtype
-        return Knowledge(
+        return ModesMemory(
             ys=jnp.zeros((task.horizon, task.outcome_dim), dtype),
             xis=jnp.zeros((task.horizon, task.designs.dim), dtype),
             steps=jnp.zeros((), int),
@@ -135,7 +135,7 @@ class Modes(Policy):
             sure=jnp.zeros(2, dtype),
         )
 
-    def design(self, memory: Knowledge, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+    def design(self, memory: ModesMemory, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
         del noise
         seen = jax.lax.stop_gradient(memory.best)
         phase = (
@@ -153,8 +153,8 @@ class Modes(Policy):
         return self.task.designs.constrain(gate[:-1] @ heads + gate[-1] * self.free(features))
 
     def update(
-        self, memory: Knowledge, xi: Float[Array, " dx"], y: Float[Array, " dy"]
-    ) -> Knowledge:
+        self, memory: ModesMemory, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> ModesMemory:
         t, task = memory.steps, frozen(self.task)
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
         data = Data(ys, _states(task, ys), xis, jnp.arange(task.horizon) <= t)
@@ -176,9 +176,13 @@ class Modes(Policy):
             mode
         )
         best, spread = by_rank(best, spread, self.ranked)
-        return Knowledge(
+        return ModesMemory(
             ys, xis, t + 1, modes, damping, best, *jax.lax.stop_gradient((spread, sure))
         )
+
+    @property
+    def max_steps(self) -> int:
+        return self.task.horizon
 
     @property
     def design_nle(self) -> int:

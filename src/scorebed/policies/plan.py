@@ -1,11 +1,11 @@
-"""A plan and feedback: designs that were chosen before the experiment, and what a recurrent network
-adds once outcomes are in.
+"""A plan with feedback: designs chosen before the experiment, and what a recurrent network adds
+once outcomes are in.
 
     ξ_t = constrain( u_t + emitter(h_{t−1}) ),   h_t = GRU(h_{t−1}, encoder(y_t, ξ_t)),   h_0 = 0
 
 In the dynamical systems nearly all of the information comes from a good sequence of inputs, which a
-recurrent policy has to build out of its own state; here it is a table, as quick to learn as static
-designs, and the network learns what is gained beyond it."""
+recurrent policy has to produce from its hidden state. Here it is a table, as quick to learn as
+static designs, and the network learns what can be gained beyond it."""
 
 import equinox as eqx
 import jax
@@ -16,14 +16,15 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scorebed.errors import require
 from scorebed.nets import GRU, MLP
 from scorebed.policies.base import Policy
+from scorebed.policies.static import DESIGNED_TOGETHER, no_further_designs, with_rows
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Space
 
-# The table holds u over this. Designs are of order one and want steps of 0.03, where a network
-# wants 0.001: one rate serves both.
+# The table holds u / UNIT. Designs are of order one and need steps of 0.03, a network 0.001: with
+# this scale one learning rate serves both.
 UNIT = 30.0
 
-Memory = tuple[Int[Array, ""], Float[Array, "layers state"]]
+PlanMemory = tuple[Int[Array, ""], Float[Array, "layers state"]]
 
 
 class Plan(Policy):
@@ -46,6 +47,24 @@ class Plan(Policy):
         self.emitter = MLP((width, width, dx), jax.nn.relu, key=key_emitter)
         self.space = task.designs
 
+    @property
+    def max_steps(self) -> int:
+        return self.table.shape[0]
+
+    def extended(self, horizon: int, *, key: PRNGKeyArray) -> "Plan":
+        longer: Plan = eqx.tree_at(
+            lambda plan: plan.table, self, with_rows(self.table, horizon, key=key)
+        )
+        return longer
+
+    @property
+    def beyond_training(self) -> str:
+        return no_further_designs(self.max_steps)
+
+    @property
+    def short_of_training(self) -> str:
+        return DESIGNED_TOGETHER
+
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key
         require(
@@ -57,16 +76,18 @@ class Plan(Policy):
         )
         return jnp.zeros((horizon, 0))
 
-    def init(self) -> Memory:
+    def init(self) -> PlanMemory:
         return jnp.zeros((), jnp.int32), self.cells.init()
 
-    def design(self, memory: Memory, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+    def design(self, memory: PlanMemory, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
         del noise
         step, state = memory
         planned = UNIT * jax.lax.dynamic_index_in_dim(self.table, step, keepdims=False)
         return self.space.constrain(planned + self.emitter(state[-1]))
 
-    def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
+    def update(
+        self, memory: PlanMemory, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> PlanMemory:
         step, state = memory
         return step + 1, self.cells(
             state, self.encoder(jnp.concatenate([y, self.space.normalise(xi)]))

@@ -8,9 +8,29 @@ from scorebed.samplers.base import DesignSampler
 
 
 class Predetermined(Policy):
-    """ξ_{1:T} is known before the experiment: the noise of the policy *is* the designs, and nothing
-    is remembered.
+    """ξ_{1:T} is fixed before the experiment: the noise of the policy *is* the designs, and nothing
+    is remembered. Whoever draws the designs sees to the task's constraint.
     """
+
+    @property
+    def adaptive(self) -> bool:
+        return False
+
+    @property
+    def trainable(self) -> bool:
+        return False
+
+    @property
+    def obeys_constraint(self) -> bool:
+        return True
+
+    @property
+    def beyond_training(self) -> str:
+        return "Further designs are drawn as the first ones were."
+
+    @property
+    def short_of_training(self) -> str:
+        return "Of the designs that were drawn, the first are used."
 
     def init(self) -> None:
         return None
@@ -34,7 +54,7 @@ class RandomDesigns(Predetermined):
 
 
 class Replay(Predetermined):
-    """The designs handed over as noise; it has none of its own to draw."""
+    """The designs passed in as noise; it cannot draw any."""
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         del horizon, key

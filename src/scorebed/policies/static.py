@@ -1,6 +1,8 @@
 """Static designs: ξ_{1:T} themselves are the parameters, chosen before the experiment and blind to
 its outcomes.
-"""
+
+Here too what tables of designs, one row per step, have in common with `Plan`: their number of rows
+is the largest number of steps, and they can be given more."""
 
 import equinox as eqx
 import jax
@@ -11,6 +13,11 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from scorebed.errors import require
 from scorebed.policies.base import Policy
 from scorebed.tasks.spaces import Space
+
+DESIGNED_TOGETHER = (
+    "The designs were chosen together with later ones, which are now left out. Refining chooses "
+    "the remaining ones for this end."
+)
 
 
 class Static(Policy):
@@ -45,6 +52,25 @@ class Static(Policy):
         """
         return cls(space.unconstrain(xis), space)
 
+    @property
+    def adaptive(self) -> bool:
+        return False
+
+    @property
+    def max_steps(self) -> int:
+        return self.us.shape[0]
+
+    def extended(self, horizon: int, *, key: PRNGKeyArray) -> "Static":
+        return Static(with_rows(self.us, horizon, key=key), self.space)
+
+    @property
+    def beyond_training(self) -> str:
+        return no_further_designs(self.max_steps)
+
+    @property
+    def short_of_training(self) -> str:
+        return DESIGNED_TOGETHER
+
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
         del key
         require(
@@ -70,3 +96,20 @@ class Static(Policy):
     ) -> Int[Array, ""]:
         del xi, y
         return memory + 1
+
+
+def with_rows(
+    table: Float[Array, "T dx"], rows: int, *, key: PRNGKeyArray
+) -> Float[Array, "rows dx"]:
+    """A table cut or filled up to `rows` rows: those it lacks are drawn from N(0, s²), s the
+    standard deviation of all of its entries.
+    """
+    spread = jnp.maximum(table.std(), jnp.finfo(table.dtype).eps)
+    missing = max(rows - len(table), 0)
+    further = spread * jr.normal(key, (missing, table.shape[1]), table.dtype)
+    return jnp.concatenate([table[:rows], further])
+
+
+def no_further_designs(rows: int) -> str:
+    """What a table of designs has to say about longer experiments."""
+    return f"The policy has no designs beyond its {rows}: refine before then."

@@ -1,102 +1,112 @@
-"""Which experiment, in which file, and whether it is one of this run."""
+"""Which experiment, in which file: found, begun or imported, and whether it fits the run."""
 
-import hashlib
+import contextlib
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
-from scorebed.errors import ConflictError, InvalidValueError
 from scorebed.runs.artifacts import fingerprint
-from scorebed.runs.durable import explained
-from scorebed.runs.load import Run
-from scorebed.runs.methods import UNTRAINED
-from scorebed.session.circumstances import require_plannable
-from scorebed.session.entry import check_limits, check_plan, check_text
-from scorebed.session.room import require_room
-from scorebed.session.state import LIMITED, PLANNED, State, after, limits_data
+from scorebed.runs.load import Run, load
+from scorebed.session.conflicts import require_request
+from scorebed.session.events import Kind
+from scorebed.session.io import read_json
+from scorebed.session.policy_runner import decode_policy, policy_sha256, require_same
 from scorebed.session.store import Experiment, Store
+from scorebed.session.validation import SEEDS, ExperimentRequest, check_request
 
 FILE = "live.sqlite"  # the file of experiments in a run's folder, unless another is named
-LONGEST_NAME = 80
-SEEDS = 2**31
+
+RunOrPath: TypeAlias = Run | Path | str
+StoreOrPath: TypeAlias = Store | Path | str | None
 
 
-class Wishes(NamedTuple):
-    """What is asked of an experiment; None where anything will do."""
+class Opened(NamedTuple):
+    """An experiment of a run in its store; `owned` if the store was made for it."""
 
-    name: str | None
-    seed: int | None
-    steps: int | None
-    limits: tuple[Any, Any] | None
+    run: Run
+    store: Store
+    experiment: Experiment
+    owned: bool
 
 
-class Opening:
-    """A store for the length of a `with` block; closed at its end if it is ours and no session has
-    taken it over.
+def open_experiment(
+    run: RunOrPath,
+    db: StoreOrPath,
+    name: str | None,
+    seed: int | None,
+    steps: Any,
+    limits: Any,
+    *,
+    new: bool = False,
+) -> Opened:
+    """The experiment of that name, begun if it does not exist; without a name, the newest that is
+    not finished, or a new one. `new` finds none.
     """
+    loaded = run if isinstance(run, Run) else load(run)
+    asked = check_request(loaded.task, loaded.policy, name, seed, steps, limits)
 
-    def __init__(self, run: Run, db: Store | Path | str | None):
-        self.given = isinstance(db, Store)
-        self.store = (
-            db if isinstance(db, Store) else Store(Path(db) if db is not None else run.path / FILE)
-        )
-        self.kept = False
+    def choose(store: Store) -> Experiment:
+        with store.writing():
+            found = None if new else _find(store, loaded, name)
+            if found is None:
+                return _begin(store, loaded, asked)
+        require_request(found, store.state(found), asked)
+        return found
 
-    def __enter__(self) -> "Opening":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not (self.given or self.kept):
-            self.store.close()
+    return _in_store(loaded, db, choose)
 
 
-def check_wishes(name: str | None, seed: int | None) -> None:
-    """Refuse a bad name or seed, before any file is made."""
+def import_experiment(
+    run: RunOrPath, db: StoreOrPath, text: str | bytes | Path, *, name: str | None
+) -> Opened:
+    """An experiment with all of its events from exported JSON. One that is wrong anywhere stores
+    nothing.
+    """
+    loaded = run if isinstance(run, Run) else load(run)
+    values, events, policies = read_json(loaded.task, text)
     if name is not None:
-        check_text("the name of an experiment", name, longest=LONGEST_NAME)
-    if seed is not None and not 0 <= seed < SEEDS:
-        raise InvalidValueError(
-            "the seed of an experiment",
-            got=seed,
-            expected=f"0 to {SEEDS - 1}",
-            fix="for example 0.",
-        )
+        values["name"] = name
+    check_request(loaded.task, loaded.policy, values["name"], values["seed"])
+    require_same(loaded, Experiment(id=0, **values))
+    for event in events:
+        if event.kind == Kind.REFINED:
+            decode_policy(policies[event.data["policy"]], loaded, event.data["horizon"])
+
+    def choose(store: Store) -> Experiment:
+        with store.writing():
+            for data in policies.values():
+                store.keep(data)
+            return store.begin(values, events)
+
+    return _in_store(loaded, db, choose)
 
 
-def policy_sha256(run: Run) -> str:
-    """The hash of the policy's file; of the configuration, where nothing was trained."""
-    path = run.path / ("config.toml" if run.config.method in UNTRAINED else "policy-0.safetensors")
-    with explained("reading", path):
-        return hashlib.sha256(path.read_bytes()).hexdigest()
+def _in_store(run: Run, db: StoreOrPath, choose: Callable[[Store], Experiment]) -> Opened:
+    """What `choose` gives, if it is of this task and policy; a store that was made for it is closed
+    otherwise.
+    """
+    with contextlib.ExitStack() as made:
+        if isinstance(db, Store):
+            store = db
+        else:
+            path = run.path / FILE if db is None else Path(db)
+            store = made.enter_context(contextlib.closing(Store(path)))
+        experiment = choose(store)
+        require_same(run, experiment)
+        made.pop_all()
+    return Opened(run, store, experiment, owned=store is not db)
 
 
-def first_events(run: Run, asked: Wishes) -> list[tuple[str, dict[str, Any]]]:
-    """The events with which an experiment begins that is not as trained."""
-    found = []
-    if asked.steps is not None and check_plan(asked.steps) != run.task.horizon:
-        require_plannable(run.policy, asked.steps, run.task.horizon)
-        found.append((PLANNED, {"horizon": asked.steps}))
-    allowed = None if asked.limits is None else check_limits(run.task, *asked.limits)
-    if allowed is not None:
-        require_room(run.task, State(asked.steps or run.task.horizon), allowed)
-        found.append((LIMITED, limits_data(allowed)))
-    return found
+def _find(store: Store, run: Run, name: str | None) -> Experiment | None:
+    if name is None:
+        return store.newest_open(fingerprint(run.task), policy_sha256(run))
+    return store.find(name)
 
 
-def begin(
-    store: Store, values: dict[str, Any], events: Sequence[tuple[str, dict[str, Any]]]
-) -> Experiment:
-    """A new experiment and its first events, inside of `writing`."""
-    begun = store.begin(values)
-    for kind, data in events:
-        store.append(begun.id, kind, 1, data)
-    return begun
-
-
-def new_values(run: Run, store: Store, asked: Wishes) -> dict[str, Any]:
-    """The row of a new experiment."""
-    return {
+def _begin(store: Store, run: Run, asked: ExperimentRequest) -> Experiment:
+    """A new experiment under the circumstances asked for."""
+    values = {
         "name": store.free_name() if asked.name is None else asked.name,
         "run": run.path.resolve().name,
         "task": run.config.task,
@@ -105,62 +115,4 @@ def new_values(run: Run, store: Store, asked: Wishes) -> dict[str, Any]:
         "seed": secrets.randbelow(SEEDS) if asked.seed is None else asked.seed,
         "horizon": run.task.horizon,
     }
-
-
-def find(store: Store, run: Run, name: str | None) -> Experiment | None:
-    """The experiment of that name; without one, the newest of this policy that is not finished."""
-    if name is not None:
-        return store.find(name)
-    mine = (fingerprint(run.task), policy_sha256(run))
-    for experiment in reversed(store.experiments()):
-        if (experiment.fingerprint, experiment.policy_sha256) == mine and not state_of(
-            store, experiment
-        ).finished:
-            return experiment
-    return None
-
-
-def state_of(store: Store, experiment: Experiment) -> State:
-    """Where an experiment stands."""
-    state = State(experiment.horizon)
-    for event in store.events(experiment.id):
-        state = after(state, event)
-    return state
-
-
-def require_same(run: Run, experiment: Experiment) -> None:
-    """Refuse to go on with another task or policy than the experiment began with."""
-    for what, began, now in (
-        ("task", experiment.fingerprint, fingerprint(run.task)),
-        ("policy", experiment.policy_sha256, policy_sha256(run)),
-    ):
-        if began != now:
-            raise ConflictError(
-                f"the run {run.path} for experiment '{experiment.name}'",
-                got=f"another {what} ({now[:16]})",
-                expected=f"the {what} that it began with, of run {experiment.run} ({began[:16]})",
-                fix="open it with that run, or begin another experiment.",
-            )
-
-
-def require_seed(experiment: Experiment, seed: int | None) -> None:
-    """Refuse another seed than the experiment began with."""
-    if seed is not None and experiment.seed != seed:
-        raise ConflictError(
-            f"the seed of experiment '{experiment.name}'",
-            got=seed,
-            expected=f"{experiment.seed}, with which it began",
-            fix="leave it out, or begin another experiment.",
-        )
-
-
-def require_circumstances(run: Run, name: str, known: State, asked: Wishes) -> None:
-    """Refuse an experiment that is there already under other circumstances than those asked for."""
-    wanted = known.limits if asked.limits is None else check_limits(run.task, *asked.limits)
-    if (asked.steps is not None and known.horizon != asked.steps) or known.limits != wanted:
-        raise ConflictError(
-            f"the circumstances of experiment '{name}'",
-            got="another number of steps or other limits",
-            expected="those that it has by now",
-            fix="leave them out and change them in the experiment, or begin another one.",
-        )
+    return store.begin(values, asked.first_events(run.task.horizon))

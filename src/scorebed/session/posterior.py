@@ -1,10 +1,10 @@
-"""What the data say so far: p(θ | h_t) by particles, after each measurement, and the outcomes it
-leads one to expect.
+"""What the data say so far: p(θ | h_t) by particles after each measurement, and the outcomes to
+expect from it.
 
 Particles start as draws of the prior and are carried from measurement to measurement by tempered
 SMC (`inference/smc.py`), each step from the one before. A step's random key follows from the
-experiment's seed and the step's number, so that the posterior is a function of the data alone,
-whoever computes it and after however many interruptions.
+experiment's seed and the step's number, so that the posterior is a function of the data alone, no
+matter who computes it or after how many interruptions.
 
 The information gained is the KL divergence from prior to posterior,
 
@@ -14,8 +14,8 @@ with the mean over particles and the evidence of the SMC. Its mean over experime
 single one it may fall.
 
 Cost: N t (1 + levels · moves) + N t NLE for measurement t; a surprise costs N² NLE. Tasks with a
-history (neither independent nor Markov) start anew from the prior at each measurement, and compile
-anew for each length.
+history (neither independent nor Markov) start from the prior at each measurement, and compile for
+each length.
 
 When wrong: see `inference/smc.py`. `Posterior.warning` says when the particles themselves show it.
 """
@@ -39,8 +39,8 @@ from scorebed.errors import NoDensityError, ScorebedError
 from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
-from scorebed.session.data import Chain, Pair, array, padded, pairs_of, stacked
-from scorebed.session.state import Proposal, Record, Vector
+from scorebed.session.events import ProposedDesign, Record, Vector
+from scorebed.session.measurements import AlongHistory, Pair, array, padded, pairs_of, stacked
 from scorebed.tasks.base import IID, Markov, State, Task
 from scorebed.tasks.continued import state_after
 from scorebed.tasks.nuisance import of_interest
@@ -58,7 +58,7 @@ NO_DENSITY = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Marginal:
+class MarginalSummary:
     """One parameter or outcome in its unit: mean, standard deviation, and the quantiles at
     `QUANTILES`.
 
@@ -92,7 +92,7 @@ class Posterior:
     interest: tuple[int, ...] | None = None
 
     @functools.cached_property
-    def marginals(self) -> tuple[Marginal, ...]:
+    def marginals(self) -> tuple[MarginalSummary, ...]:
         """The named parameters one by one, in the order of `shown`."""
         each = _marginals(self.quantities, self.theta)
         return tuple(
@@ -115,8 +115,8 @@ class Posterior:
         if self.acceptance < LEAST_ACCEPTANCE or self.ess < LEAST_SHARE * len(self.theta):
             return (
                 f"The posterior is rough: {self.acceptance:.0%} of the moves were accepted, and "
-                f"at one point it rested on "
-                f"{self.ess:.0f} of {len(self.theta)} particles. An outcome may not fit the model."
+                f"at one point it rested on {self.ess:.0f} of {len(self.theta)} particles. "
+                "An outcome may not fit the model."
             )
         return None
 
@@ -129,7 +129,7 @@ class _Link(NamedTuple):
     posterior: Posterior
 
 
-class _Known(eqx.Module):
+class _History(eqx.Module):
     """A history, padded where the task allows it, and how much of it was observed."""
 
     ys: Float[Array, "t dy"]
@@ -141,26 +141,26 @@ class Beliefs:
     """The posteriors of one experiment, each kept with the data that made it, so that only what
     changed is computed again.
 
-    Threads may share it. Everything takes the records that are to be known, not a state of its own.
+    Threads may share it. Every method takes the records to condition on.
     """
 
     def __init__(self, task: Task, *, seed: int, particles: int = PARTICLES):
         self.task, self.particles = task, particles
         self._key = named(jr.key(seed), "posterior")
         self._turn = threading.Lock()
-        self._chain: Chain[_Link] = Chain(self._prior, self._grow)
+        self._steps: AlongHistory[_Link] = AlongHistory(self._prior, self._grow)
 
     def posterior(self, records: Sequence[Record]) -> Posterior:
-        """p(θ | the measured ones of `records`); `ScorebedError` where no particle can have made
-        them, or nobody can tell.
+        """p(θ | measured steps of `records`); `ScorebedError` where no particle can have made them,
+        or the model has no density.
         """
-        return self._reach(records)[-1].posterior
+        return self._along(records)[-1].posterior
 
     def information(self, records: Sequence[Record]) -> list[float]:
         """Nats gained after no measurement, after one, and so on."""
-        return [link.posterior.information for link in self._reach(records)]
+        return [link.posterior.information for link in self._along(records)]
 
-    def predict(self, records: Sequence[Record], xi: Vector) -> tuple[Marginal, ...]:
+    def predict(self, records: Sequence[Record], xi: Vector) -> tuple[MarginalSummary, ...]:
         """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given
         `records`.
         """
@@ -173,8 +173,8 @@ class Beliefs:
         return np.asarray(_outcomes(self.task, theta, known, array(xi), key), np.float64)
 
     def surprise(self, records: Sequence[Record], xi: Vector, y: Vector) -> float:
-        """How probable it is that an outcome at ξ has a predictive density as small as that of `y`,
-        or smaller.
+        """The probability that an outcome at ξ has a predictive density as small as that of `y`, or
+        smaller.
 
         Below `IMPROBABLE` something is likely to be wrong with the entry, the instrument or the
         model. The smallest value that N particles can give is 1/(N + 1). Before the first
@@ -183,29 +183,27 @@ class Beliefs:
         return float(_tail(self.task, theta, known, array(xi), array(y), key))
 
     def warm(self, design: Vector) -> None:
-        """Compile what the first measurements will need, on beliefs of their own that are thrown
-        away.
-        """
+        """Compile what the first measurements will need, on beliefs that are thrown away."""
         zeros = (0.0,) * self.task.outcome_dim
-        first = Record(1, Proposal(0, 1, design, ""), design, zeros, "", 0)
+        first = Record(1, ProposedDesign(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.particles)
         with contextlib.suppress(ScorebedError):  # outcomes that are all zero may be impossible
             scratch.posterior([first])
             scratch.surprise([], design, zeros)
             scratch.predict([], design)
 
-    def _reach(self, records: Sequence[Record]) -> list[_Link]:
+    def _along(self, records: Sequence[Record]) -> list[_Link]:
         if not self.task.has_density:
             raise NoDensityError(NO_DENSITY)
         with self._turn:
-            return self._chain.reach(pairs_of(records))
+            return self._steps.values(pairs_of(records))
 
-    def _next(self, records: Sequence[Record]) -> tuple[Array, _Known, PRNGKeyArray]:
+    def _next(self, records: Sequence[Record]) -> tuple[Array, _History, PRNGKeyArray]:
         """What the outcome after `records` follows from: particles, history and a key."""
         pairs = pairs_of(records)
         shape = padded if isinstance(self.task, IID | Markov) else stacked
-        known = _Known(*shape(pairs, self.task), jnp.asarray(len(pairs)))
-        return self._reach(records)[-1].theta, known, named(self._key, "predict", len(pairs))
+        known = _History(*shape(pairs, self.task), jnp.asarray(len(pairs)))
+        return self._along(records)[-1].theta, known, named(self._key, "predict", len(pairs))
 
     def _prior(self) -> _Link:
         z, theta = _draw(self.task, self.particles, named(self._key, "prior"))
@@ -229,7 +227,7 @@ class Beliefs:
         if not (math.isfinite(information) and np.isfinite(theta).all()):
             raise ScorebedError(
                 f"the posterior after measurement {t}, got no parameters that can have made the "
-                f"data, expected some. "
+                "data, expected some. "
                 "Fix: check the last outcome and its unit, and correct or undo it; designs are "
                 "proposed all the same."
             )
@@ -285,7 +283,7 @@ def _from_scratch(
     return found, log_likelihoods(task, found.theta, ys, xis).mean()
 
 
-def _state(task: Task, theta: Float[Array, "N k"], known: _Known) -> tuple[State, int | None]:
+def _state(task: Task, theta: Float[Array, "N k"], known: _History) -> tuple[State, int | None]:
     """The state before the next step, and its axis of particles: None where they share it."""
     if isinstance(task, IID):
         return None, None
@@ -313,7 +311,7 @@ def _possible(
 def _outcomes(
     task: Task,
     theta: Float[Array, "N k"],
-    known: _Known,
+    known: _History,
     xi: Float[Array, " dx"],
     key: PRNGKeyArray,
 ) -> Float[Array, "N dy"]:
@@ -324,7 +322,7 @@ def _outcomes(
 def _tail(
     task: Task,
     theta: Float[Array, "N k"],
-    known: _Known,
+    known: _History,
     xi: Float[Array, " dx"],
     y: Float[Array, " dy"],
     key: PRNGKeyArray,
@@ -338,15 +336,14 @@ def _tail(
         )
 
     others = jax.lax.map(density, _possible(task, theta, state, axis, xi, key))
-    # A density that is no number, of an outcome too large for the model's arithmetic, counts as the
-    # smallest.
+    # A density of NaN, for an outcome too large for the model's arithmetic, counts as the smallest.
     return ((others <= density(y)).sum() + 1).astype(others.dtype) / (len(theta) + 1)
 
 
-def _marginals(quantities: Sequence[Quantity], values: np.ndarray) -> tuple[Marginal, ...]:
+def _marginals(quantities: Sequence[Quantity], values: np.ndarray) -> tuple[MarginalSummary, ...]:
     quantiles = np.quantile(values, QUANTILES, axis=0).T
     mean, sd = values.mean(0), values.std(0, ddof=1)
     return tuple(
-        Marginal(q, float(m), float(s), tuple(map(float, levels)))
+        MarginalSummary(q, float(m), float(s), tuple(map(float, levels)))
         for q, m, s, levels in zip(quantities, mean, sd, quantiles, strict=True)
     )

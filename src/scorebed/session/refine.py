@@ -1,16 +1,17 @@
-"""Refine now: policy gradient steps on what is known, for the steps that remain, within a number of
+"""Refine now: policy gradient steps on what is known, for the remaining steps, within a number of
 seconds.
 
-The remaining experiment (`remainder.py`) is trained on as any other: by the trained score where it
-is exact, that is for as many measurements as it was trained for; otherwise by PCE, whose
-contrastive parameters are particles of the posterior. The clock ends it, so the learning rate
-cannot be planned: it falls like 1/√n from the start, and the parameters are averaged. The average
-after a quarter of the time, after half of it and at the end are the candidates; one is chosen on
-some draws and compared with the policy before on others.
+The remaining experiment (`remaining.py`) is trained on like any other: by the trained score where
+it is exact, that is for as many measurements as it was trained for; otherwise by PCE, with
+particles of the posterior as contrastive parameters. The clock ends training, so the learning rate
+cannot be scheduled: it falls like 1/√n from the start, and the parameters are averaged. The
+averages after a quarter of the time, after half of it and at the end are the candidates; one is
+chosen on some draws and compared with the former policy on others.
 
-When wrong: the particles stand for the posterior, so what remains is underestimated as it nears log
-N, N their number; and a gain that is smaller than its standard error is not seen."""
+When wrong: particles stand for the posterior, so what remains is underestimated near log N, N their
+number; and a gain smaller than its standard error is not seen."""
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable
@@ -24,19 +25,23 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree
 
 from scorebed.bounds.contrastive import SATURATED
+from scorebed.errors import InvalidValueError
 from scorebed.estimators.pce import contrastive
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, price, rollout
 from scorebed.scores.base import Score
-from scorebed.session.rest import Continuing
-from scorebed.session.state import Remaining
+from scorebed.session.events import RefinedBy, Remaining
+from scorebed.session.messages import refine_sentence
+from scorebed.session.remaining import ContinuingPolicy, RemainingExperiment, released
 from scorebed.tasks.base import Task
+from scorebed.tasks.nuisance import refuse_nuisance
 from scorebed.training.contrastive import pce_loss
 from scorebed.training.fit import NonFiniteError, StepInfo, Stop, fit, gradient_of, start
 from scorebed.training.policy import policy_loss, policy_optimiser
 
-BY_SCORE, BY_PCE = "score", "pce"
+# Presets that train for hours have learning rates too small to show within seconds.
+LEAST_RATE = 1e-3
 BATCH, INNER = 64, 255  # trajectories of a step, and contrastive parameters of each
 OUTER, EVALUATION_INNER, CHUNK = 512, 2047, 64  # of the estimates that decide
 STEADY = 50.0  # steps after which the learning rate has begun to fall
@@ -46,9 +51,9 @@ AVERAGED = 0.98  # decay of the moving average
 SURE = 2.0  # standard errors by which a policy must be better to be kept
 
 
-class Outcome(NamedTuple):
-    """A policy after refining, and what it gives by estimates on the same draws; `better` if beyond
-    doubt.
+class RefinedPolicy(NamedTuple):
+    """A policy after refining, with estimates of what the remaining steps give before and after, on
+    the same draws.
     """
 
     policy: Policy
@@ -67,21 +72,113 @@ class Outcome(NamedTuple):
         return self.steps > 0 and self.gain > SURE * self.gain_se
 
 
+@dataclasses.dataclass(frozen=True)
+class RefineResult:
+    """What `Session.refine` found: the remaining information before and after, on the same draws,
+    and whether the policy was kept.
+
+    `gain` is the difference, less what the designs cost where they cost something; `before` is None
+    where the former policy had no designs for the remaining steps."""
+
+    kept: bool
+    by: str
+    steps: int
+    seconds: float
+    before: Remaining | None
+    after: Remaining
+    gain: float
+    gain_se: float
+
+    def event(self, policy_sha256: str, horizon: int, information: float) -> dict[str, Any]:
+        """The data of the event that stores the policy."""
+        names = ("by", "steps", "seconds", "before", "after")
+        values = dataclasses.asdict(self)
+        return {
+            "policy": policy_sha256,
+            "horizon": horizon,
+            **{name: values[name] for name in names},
+            "information": information,
+        }
+
+    @property
+    def sentence(self) -> str:
+        """The result in words."""
+        return refine_sentence(
+            **{field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        )
+
+
+def require_refinable(task: Task, policy: Policy) -> None:
+    """Refuse policies without parameters to train, tasks with nuisance parameters, and tasks
+    without a posterior.
+    """
+    onwards = "go on with the policy as it was trained."
+    refuse_nuisance(task, "refining a policy", onwards)
+    if not task.has_density:
+        raise InvalidValueError(
+            "refining a policy",
+            got="a model without a density",
+            expected="a posterior to refine it on",
+            fix=onwards,
+        )
+    if not policy.trainable:
+        raise InvalidValueError(
+            "refining a policy",
+            got="designs that no training made",
+            expected="a policy that was trained",
+            fix="use the run of another method.",
+        )
+
+
+def refine_remaining(
+    rest: RemainingExperiment,
+    score: Score | None,
+    *,
+    by: str | None,
+    rate: float,
+    seconds: float,
+    begun: float,
+    key: PRNGKeyArray,
+) -> tuple[RefineResult, Policy]:
+    """Refine the policy of the remaining experiment within `seconds` from `begun`, by the run's
+    score if it applies. Gives the policy too, to be stored if it is to be kept.
+    """
+    found = refine_policy(
+        rest.task,
+        rest.policy,
+        rest.score_for(score, by),
+        rate=max(rate, LEAST_RATE),
+        seconds=seconds - (time.monotonic() - begun),
+        key=key,
+    )
+    result = RefineResult(
+        kept=found.better or (rest.lacking and found.steps > 0),
+        by=found.by,
+        steps=found.steps,
+        seconds=time.monotonic() - begun,
+        before=None if rest.lacking else found.before,
+        after=found.after,
+        gain=found.gain,
+        gain_se=found.gain_se,
+    )
+    return result, released(found.policy)
+
+
 def refine_policy(
     rest: Task,
-    continuing: Continuing,
+    continuing: ContinuingPolicy,
     score: Score | None,
     *,
     rate: float,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
     key: PRNGKeyArray,
-) -> Outcome:
+) -> RefinedPolicy:
     """Train `continuing` on the remaining steps, by `score` if there is one. BATCH·(INNER + 1)·T
     NLE a step by PCE.
 
-    The time of the estimates that follow is kept back. What cannot be interrupted is a compilation
-    and a block of steps."""
+    Time for the estimates that follow is set aside. Compilations and blocks of steps cannot be
+    interrupted."""
     begun = clock()
     choosing, deciding = named(key, "choose"), named(key, "decide")
     former = _values(rest, continuing, choosing)
@@ -106,8 +203,8 @@ def refine_policy(
         best = candidates[int(np.argmax(np.nan_to_num(gains, nan=-np.inf)))]
     after = _values(rest, best, deciding)
     gain, gain_se = _mean(after.net - judged.net)
-    by = BY_PCE if score is None else BY_SCORE
-    return Outcome(
+    by = RefinedBy.PCE if score is None else RefinedBy.SCORE
+    return RefinedPolicy(
         best.policy,
         by,
         steps,
@@ -119,7 +216,7 @@ def refine_policy(
     )
 
 
-def estimate_remaining(rest: Task, continuing: Continuing, *, key: PRNGKeyArray) -> Remaining:
+def estimate_remaining(rest: Task, continuing: ContinuingPolicy, *, key: PRNGKeyArray) -> Remaining:
     """What the remaining steps give under a policy: sPCE and sNMC. OUTER·(EVALUATION_INNER + 1)·T
     NLE.
     """
@@ -128,7 +225,7 @@ def estimate_remaining(rest: Task, continuing: Continuing, *, key: PRNGKeyArray)
 
 def _train(
     rest: Task,
-    continuing: Continuing,
+    continuing: ContinuingPolicy,
     score: Score | None,
     *,
     rate: float,
@@ -136,8 +233,8 @@ def _train(
     end: float,
     clock: Callable[[], float],
     key: PRNGKeyArray,
-) -> tuple[list[Continuing], int]:
-    """Candidates, and the steps that were taken; none if the time is over already."""
+) -> tuple[list[ContinuingPolicy], int]:
+    """Candidates, and the number of steps taken; none if the time is up already."""
     if begun >= end:
         return [], 0
     # Of all arrays only those of the policy are trained: the history and the limits stay.
@@ -155,7 +252,7 @@ def _train(
         block, last = now - last, now
         if len(earlier) < len(EARLIER) and now >= begun + EARLIER[len(earlier)] * (end - begun):
             earlier.append(info.state.average)
-        # The first block has a compilation in it, and says nothing about the next.
+        # The first block includes a compilation, and says nothing about the next.
         return Stop if now + (block if info.step > BLOCK else 0.0) >= end else None
 
     optimiser = policy_optimiser(lambda n: rate / jnp.sqrt(1 + n / STEADY))
@@ -190,7 +287,7 @@ class _Values(NamedTuple):
     net: np.ndarray
 
 
-def _values(rest: Task, policy: Continuing, key: PRNGKeyArray) -> _Values:
+def _values(rest: Task, policy: ContinuingPolicy, key: PRNGKeyArray) -> _Values:
     return _Values(*(np.asarray(each, np.float64) for each in _each(rest, policy, key)))
 
 
@@ -215,10 +312,10 @@ def _mean(values: np.ndarray) -> tuple[float, float]:
 
 
 def _remaining(values: _Values) -> Remaining:
-    """Without an upper bound where many trajectories are pressed against the ceiling (as in
-    `bounds/contrastive.py`): what lies above it the particles cannot tell.
+    """Without an upper bound where many trajectories are saturated (as in `bounds/contrastive.py`):
+    the particles cannot tell what lies above log(M + 1).
     """
     lower, se = _mean(values.lower)
     upper = float(values.upper.mean())
-    pressed = np.mean(values.lower > math.log(EVALUATION_INNER + 1) - math.log(2))
-    return Remaining(lower, upper if math.isfinite(upper) and pressed <= SATURATED else None, se)
+    saturated = np.mean(values.lower > math.log(EVALUATION_INNER + 1) - math.log(2))
+    return Remaining(lower, upper if math.isfinite(upper) and saturated <= SATURATED else None, se)

@@ -1,9 +1,8 @@
-"""Experiments, their events and the policies that were refined in them, in one SQLite file, append
-only.
+"""Experiments, their events and the policies refined in them, in one SQLite file, append only.
 
-What has left `writing` is on the disk: write-ahead log, `synchronous = FULL`. Triggers refuse to
-change or delete an event, whoever asks. Writers take turns by `BEGIN IMMEDIATE`, threads of one
-process by a lock before it, so that what a writer has read is still true when it writes."""
+Once `writing` is left, everything is on disk: write-ahead log, `synchronous = FULL`. Triggers
+refuse to change or delete events. Writers take turns by `BEGIN IMMEDIATE`, threads of one process
+by a lock before it, so that what a writer has read still holds when it writes."""
 
 import contextlib
 import dataclasses
@@ -12,7 +11,7 @@ import hashlib
 import sqlite3
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from scorebed.errors import (
 )
 from scorebed.runs import strict_json
 from scorebed.runs.durable import sync_folder
-from scorebed.session.state import KINDS, Event
+from scorebed.session.events import Event, ExperimentState, Kind, after
 
 SCHEMA = 2  # 1 had fewer kinds of events and no refined policies
 APPLICATION = 0x53624564  # marks the file as ours
@@ -49,7 +48,7 @@ _EVENTS = f"""
 CREATE TABLE events (
     experiment INTEGER NOT NULL REFERENCES experiments (id),
     sequence INTEGER NOT NULL,
-    kind TEXT NOT NULL CHECK (kind IN ({", ".join(f"'{kind}'" for kind in KINDS)})),
+    kind TEXT NOT NULL CHECK (kind IN ({", ".join(f"'{kind}'" for kind in Kind)})),
     step INTEGER NOT NULL,
     at TEXT NOT NULL,
     data TEXT NOT NULL,
@@ -59,11 +58,15 @@ CREATE TABLE events (
 """
 _RULES = f"""
 CREATE UNIQUE INDEX one_row_per_token ON events (experiment, token) WHERE token IS NOT NULL;
-CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+CREATE TRIGGER events_stay BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER events_remain BEFORE DELETE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
 CREATE TABLE policies (sha256 TEXT PRIMARY KEY, data BLOB NOT NULL) STRICT, WITHOUT ROWID;
-CREATE TRIGGER policies_stay BEFORE UPDATE ON policies BEGIN SELECT RAISE(ABORT, 'policies are never changed'); END;
-CREATE TRIGGER policies_remain BEFORE DELETE ON policies BEGIN SELECT RAISE(ABORT, 'policies are never deleted'); END;
+CREATE TRIGGER policies_stay BEFORE UPDATE ON policies
+    BEGIN SELECT RAISE(ABORT, 'policies are never changed'); END;
+CREATE TRIGGER policies_remain BEFORE DELETE ON policies
+    BEGIN SELECT RAISE(ABORT, 'policies are never deleted'); END;
 PRAGMA application_id = {APPLICATION};
 PRAGMA user_version = {SCHEMA};
 """
@@ -100,6 +103,29 @@ class Experiment:
 FIELDS = tuple(field.name for field in dataclasses.fields(Experiment))
 
 
+class Transaction:
+    """One experiment while nobody else writes: its state, and events that are appended to it."""
+
+    def __init__(self, store: "Store", experiment: Experiment, state: ExperimentState):
+        self.state, self.kinds = state, set[str]()
+        self._store, self._experiment = store, experiment
+
+    def append(
+        self,
+        kind: str,
+        data: Mapping[str, Any],
+        *,
+        step: int | None = None,
+        token: str | None = None,
+    ) -> ExperimentState:
+        """One more event, of the next step unless another is named; gives the state after it."""
+        step = self.state.step if step is None else step
+        event = self._store.append(self._experiment.id, kind, step, data, token=token)
+        self.state = after(self.state, event)
+        self.kinds.add(kind)
+        return self.state
+
+
 class Store:
     """The file of experiments at `path`, made if it is not there. Threads may share a store;
     processes open one each.
@@ -127,7 +153,7 @@ class Store:
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """One transaction: nobody else writes meanwhile, and what is appended becomes durable at
-        its end, all or nothing.
+        its end, or not at all.
         """
         with self._turn, _explained(self.path):
             self._connection.execute("BEGIN IMMEDIATE")
@@ -149,7 +175,7 @@ class Store:
         token: str | None = None,
         at: str = "",
     ) -> Event:
-        """One more event of an experiment, inside of `writing`."""
+        """One more event of an experiment, inside `writing`."""
         (last,) = self._connection.execute(
             "SELECT coalesce(max(sequence), 0) FROM events WHERE experiment = ?", (experiment,)
         ).fetchone()
@@ -172,10 +198,15 @@ class Store:
             for sequence, kind, step, at, data, token in rows
         ]
 
+    def state(self, experiment: Experiment, seen: ExperimentState | None = None) -> ExperimentState:
+        """Where an experiment stands, from a state that was read before if there is one."""
+        state = seen or ExperimentState(experiment.horizon)
+        for event in self.events(experiment.id, after=state.sequence):
+            state = after(state, event)
+        return state
+
     def keep(self, data: bytes) -> str:
-        """Keep a policy's file, inside of `writing`; gives the sha256 under which it is found
-        again.
-        """
+        """Keep a policy's file, inside `writing`; gives the sha256 to find it by."""
         sha256 = hashlib.sha256(data).hexdigest()
         self._connection.execute("INSERT OR IGNORE INTO policies VALUES (?, ?)", (sha256, data))
         return sha256
@@ -191,12 +222,12 @@ class Store:
                 f"the refined policy {sha256[:16]} in {self.path}",
                 got="none" if row is None else "other bytes than were stored",
                 expected="the one that was stored",
-                fix="use another copy of the file; undo goes back to the policy before.",
+                fix="use another copy of the file; undo goes back to the former policy.",
             )
         return bytes(row[0])
 
     def experiments(self) -> list[Experiment]:
-        """All of them, in the order in which they began."""
+        """All experiments, oldest first."""
         with self._turn, _explained(self.path):
             rows = self._connection.execute(
                 f"SELECT {', '.join(FIELDS)} FROM experiments ORDER BY id"
@@ -205,20 +236,29 @@ class Store:
 
     def find(self, name: str) -> Experiment | None:
         """The experiment of that name."""
-        return next(
-            (experiment for experiment in self.experiments() if experiment.name == name), None
-        )
+        return next((each for each in self.experiments() if each.name == name), None)
 
-    def begin(self, values: Mapping[str, Any]) -> Experiment:
-        """A new experiment, inside of `writing`. `values` are all fields but `id` and `created`,
-        which it may have.
+    def newest_open(self, fingerprint: str, policy_sha256: str) -> Experiment | None:
+        """The newest unfinished experiment of a task and policy."""
+        for experiment in reversed(self.experiments()):
+            same = (experiment.fingerprint, experiment.policy_sha256) == (
+                fingerprint,
+                policy_sha256,
+            )
+            if same and not self.state(experiment).finished:
+                return experiment
+        return None
+
+    def begin(self, values: Mapping[str, Any], events: Sequence[Event] = ()) -> Experiment:
+        """A new experiment with its first events, inside `writing`. `values` are all fields except
+        `id`; `created` may be left out.
         """
         taken = {experiment.name for experiment in self.experiments()}
         if values["name"] in taken:
             raise ConflictError(
                 "the name of a new experiment",
                 got=f"'{values['name']}', which exists in {self.path}",
-                expected="a new one, because nothing is ever overwritten",
+                expected="a new name, because nothing is ever overwritten",
                 fix="choose another name, or open that experiment.",
             )
         full = {"created": now(), **values}
@@ -228,14 +268,15 @@ class Store:
             [full[name] for name in names],
         )
         found = self.find(values["name"])
-        if found is None:
-            raise InvalidValueError(
-                "a new experiment", got="no row", expected="one", fix="report this."
+        assert found is not None, "it was inserted in this transaction"
+        for event in events:
+            self.append(
+                found.id, event.kind, event.step, event.data, token=event.token, at=event.at
             )
         return found
 
     def free_name(self) -> str:
-        """experiment-N with the first N past all that were used."""
+        """experiment-N for the first N that is free."""
         taken = {experiment.name for experiment in self.experiments()}
         return next(
             name for n in range(1, len(taken) + 2) if (name := f"experiment-{n}") not in taken
@@ -271,15 +312,13 @@ class Store:
         self._log_ahead()
 
     def _execute_all(self, script: str) -> None:
-        """Not `executescript`, which would end the transaction; triggers hold a semicolon of their
-        own.
-        """
+        """Not by `executescript`, which would end the transaction."""
         for statement in _statements(script):
             self._connection.execute(statement)
 
     def _log_ahead(self) -> None:
-        """Switch to the write-ahead log. Where several processes do so at once SQLite refuses some
-        without waiting.
+        """Switch to the write-ahead log. If several processes do so at once, SQLite refuses some of
+        them without waiting.
         """
         for attempt in range(100):
             try:
@@ -310,7 +349,7 @@ def now() -> str:
 
 
 def _statements(script: str) -> Iterator[str]:
-    """The single statements of a script."""
+    """The statements of a script one by one; a trigger has a semicolon inside."""
     statement = ""
     for part in script.strip().splitlines(keepends=True):
         statement += part
@@ -336,9 +375,9 @@ def _explained(path: Path) -> Iterator[None]:
         if "locked" in reason:
             raise RunFolderError(
                 what,
-                got="one that another process has been writing to",
+                got="one that another process is writing to",
                 expected=f"a turn within {PATIENCE:.0f} seconds",
-                fix="try again; if it stays so, end that process.",
+                fix="try again; if that does not help, end that process.",
             ) from error
         raise RunFolderError(
             what,

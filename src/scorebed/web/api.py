@@ -13,11 +13,11 @@ from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
-from scorebed.session.engine import Session
-from scorebed.session.entry import check_design
+from scorebed.session.conflicts import repeated
+from scorebed.session.events import Record, Vector
 from scorebed.session.posterior import IMPROBABLE
-from scorebed.session.state import Record, Vector
-from scorebed.session.submission import Submission, repeated
+from scorebed.session.session import Session
+from scorebed.session.validation import ParsedEntry, Submission
 from scorebed.tasks.spaces import Quantity
 from scorebed.web.hub import Hub
 from scorebed.web.rendering import number
@@ -28,19 +28,19 @@ from scorebed.web.requests import (
     Correct,
     Following,
     Item,
-    Limit,
     Observe,
-    Plan,
     Problem,
     Refine,
-    Refined,
+    RefineAnswer,
     Remark,
+    SetHorizon,
+    SetLimits,
     Version,
     WhatIf,
     Which,
     design_of,
+    read_entry,
     read_limits,
-    read_values,
     record_of,
     step_of,
 )
@@ -120,12 +120,12 @@ def make_api(hub: Hub) -> APIRouter:
     def observe(number: int, body: Observe) -> Response:
         """Store the outcome of the next step."""
         session = hub.session(number)
-        y, used = _entered(session, body.y, body.xi)
+        entry = read_entry(session.task, body.y, body.xi)
         if body.ask:
             hub.wait_until_warm()
-            _ask_about_next(session, y, used, body)
+            _ask_about_next(session, entry, body)
         record = session.exchange(
-            y, used, step=body.step, proposal=_meant(session, body), token=body.token
+            entry, step=body.step, proposal=_meant(session, body), token=body.token
         )
         # Written out here: the framework would check the answer once more, and take another thread
         # for it.
@@ -135,11 +135,12 @@ def make_api(hub: Hub) -> APIRouter:
     def correct(number: int, body: Correct) -> Answer:
         """Replace the outcome of a step. What was stored before stays in the history."""
         with hub.acting(number, None) as session:
-            y, used = _entered(session, body.y, body.xi)
+            entry = read_entry(session.task, body.y, body.xi)
             before = record_of(session.state, body.step)
-            if body.ask and before is not None and before.used is not None and before.y != y:
-                _ask(session, session.state.records[: body.step - 1], used or before.used, y)
-            return _answer(session, session.correct(body.step, y, used))
+            if body.ask and before is not None and before.used is not None and before.y != entry.y:
+                earlier = session.state.records[: body.step - 1]
+                _ask(session, earlier, entry.xi or before.used, entry.y)
+            return _answer(session, session.correct(body.step, entry))
 
     @api.post("/experiments/{number}/skip")
     def skip(number: int, body: Which) -> Answer:
@@ -190,45 +191,41 @@ def make_api(hub: Hub) -> APIRouter:
     def foresee(number: int, body: WhatIf) -> Following:
         """The design that would follow an outcome. Nothing is stored."""
         session = hub.session(number)
-        y, used = _entered(session, body.y, body.xi)
-        return Following(y=list(y), design=list(session.foresee(y, used)))
+        entry = read_entry(session.task, body.y, body.xi)
+        return Following(y=list(entry.y), design=list(session.foresee(entry)))
 
     @api.post("/experiments/{number}/limit")
-    def limit(number: int, body: Limit) -> Answer:
+    def limit(number: int, body: SetLimits) -> Answer:
         """Allow fewer designs from now on, or all of the task's again. What the policy wants
         outside is moved to the nearest.
         """
         with hub.acting(number, body.sequence) as session:
             quantities = session.task.designs.quantities
-            low, high = (
-                read_limits(body.low, quantities, "low"),
-                read_limits(body.high, quantities, "high"),
-            )
+            low = read_limits(body.low, quantities, "low")
+            high = read_limits(body.high, quantities, "high")
             try:
                 session.limit(low, high)
+            except ConflictError:
+                raise
             except InvalidValueError as error:
-                raise (
-                    error if isinstance(error, ConflictError) else BadFieldError(error, "low-0")
-                ) from None
+                raise BadFieldError(error, "low-0") from None
             return _answer(session)
 
     @api.post("/experiments/{number}/plan")
-    def plan(number: int, body: Plan) -> Answer:
-        """Another number of steps in all; the policy stays as it was trained unless it is
-        refined.
-        """
+    def plan(number: int, body: SetHorizon) -> Answer:
+        """Another number of steps in all; the policy stays as it is unless it is refined."""
         with hub.acting(number, body.sequence) as session:
-            session.plan(body.steps)
+            session.set_horizon(body.steps)
             return _answer(session)
 
     @api.post("/experiments/{number}/refine")
-    def refine(number: int, body: Refine) -> Refined:
+    def refine(number: int, body: Refine) -> RefineAnswer:
         """Train the policy for the steps that remain. It is kept if it is better; the answer comes
         when the time is over.
         """
         with hub.refining(number) as session:
             found = session.refine(float(body.seconds))
-            return Refined(
+            return RefineAnswer(
                 **_answer(session).model_dump(), kept=found.kept, sentence=found.sentence
             )
 
@@ -258,18 +255,6 @@ def _answer(session: Session, record: Record | None = None) -> Answer:
     )
 
 
-def _entered(session: Session, y: Any, xi: Any) -> tuple[Vector, Vector | None]:
-    task = session.task
-    outcome = read_values("the outcome", y, task.outcomes, "y")
-    if xi is None:
-        return outcome, None
-    used = read_values("the design used", xi, task.designs.quantities, "xi")
-    try:
-        return outcome, check_design(task, used)
-    except InvalidValueError as error:
-        raise BadFieldError(error, "xi-0") from None
-
-
 def _meant(session: Session, body: Observe) -> int | None:
     """Which proposal. Visitors share the session, so what it returned last says nothing about this
     one.
@@ -281,24 +266,23 @@ def _meant(session: Session, body: Observe) -> int | None:
     return session.propose().id
 
 
-def _ask_about_next(session: Session, y: Vector, used: Vector | None, body: Observe) -> None:
-    """Only what would be stored anew is asked back: a repetition is for the engine to recognise."""
+def _ask_about_next(session: Session, entry: ParsedEntry, body: Observe) -> None:
+    """Only what is new is asked back; the session recognises repetitions."""
     known = session.state
-    sent = Submission(y, used, body.step, body.proposal, body.token)
+    sent = Submission(*entry, body.step, body.proposal, body.token)
     if repeated(known, sent) is None and known.proposal is not None and not known.finished:
-        _ask(session, known.records, used or known.proposal.design, y)
+        _ask(session, known.records, entry.xi or known.proposal.design, entry.y)
 
 
 def _ask(session: Session, records: Sequence[Record], used: Vector, y: Vector) -> None:
     try:
         tail = session.beliefs.surprise(records, used, y)
     except ScorebedError:
-        return  # nothing can be said, so nothing is asked
+        return  # without a posterior nothing is asked
     if tail < IMPROBABLE:
         raise ImprobableError(
             f"{listed(session.task.outcomes, y)} is improbable: by what is known, less than one "
-            f"outcome in "
-            f"{1 / IMPROBABLE:,.0f} is as far off.",
+            f"outcome in {1 / IMPROBABLE:,.0f} is as far off.",
             tail,
         )
 

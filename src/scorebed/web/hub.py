@@ -10,16 +10,16 @@ from typing import NamedTuple
 
 from scorebed.errors import ConflictError, ScorebedError
 from scorebed.runs.load import Run
-from scorebed.session.engine import Session
-from scorebed.session.opening import FILE, require_same
+from scorebed.session.events import ExperimentState
+from scorebed.session.opening import FILE
+from scorebed.session.policy_runner import require_same
 from scorebed.session.posterior import PARTICLES
-from scorebed.session.state import State, after
+from scorebed.session.session import Session
 from scorebed.session.store import Experiment, Store
 from scorebed.web.knowledge import Knowledge, know
 
 REMEMBERED = 1000  # tokens of new experiments
-# who may wait for a posterior at one time; the framework has 40 threads, and designs need some of
-# them
+# How many may wait for a posterior at one time: the framework has 40 threads, and designs need some.
 SEATS = 8
 
 
@@ -29,7 +29,7 @@ class Listed(NamedTuple):
     """
 
     experiment: Experiment
-    state: State
+    state: ExperimentState
     ours: bool
 
 
@@ -41,8 +41,8 @@ class BusyError(ScorebedError):
     """Too many wait for a posterior already."""
 
 
-class _Room:
-    """One experiment while the server runs."""
+class _Shared:
+    """One experiment while the server runs, shared by its visitors."""
 
     def __init__(self, session: Session):
         self.session = session
@@ -61,8 +61,8 @@ class Hub:
         self.run, self.particles = run, particles
         self.store = Store(db if db is not None else run.path / FILE)
         self._turn = threading.RLock()
-        self._rooms: dict[int, _Room] = {}
-        self._states: dict[int, State] = {}
+        self._shared: dict[int, _Shared] = {}
+        self._states: dict[int, ExperimentState] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self.seats = threading.BoundedSemaphore(SEATS)
         self._warm = threading.Event()
@@ -80,7 +80,7 @@ class Hub:
         threading.Thread(target=self._compile, name="warm", daemon=True).start()
 
     def wait_until_warm(self) -> None:
-        """Return when `warm` is through, at once if nobody called it."""
+        """Return when `warm` is done, at once if nobody called it."""
         self._warm.wait()
 
     # ---- which experiments
@@ -108,7 +108,7 @@ class Hub:
                 self.run, db=self.store, experiment=name, seed=seed, particles=self.particles
             )
             number = session.experiment.id
-            self._rooms[number] = _Room(session)
+            self._shared[number] = _Shared(session)
             if token is not None:
                 self._begun[token] = number
                 if len(self._begun) > REMEMBERED:
@@ -119,7 +119,7 @@ class Hub:
         """The experiment with this id; `ConflictError` if it belongs to another run, `MissingError`
         if there is none.
         """
-        return self._room(number).session
+        return self._experiment(number).session
 
     # ---- one at a time
 
@@ -128,71 +128,69 @@ class Hub:
         """Visitors act one after another. `sequence` refuses one who has not seen the latest events
         yet.
         """
-        room = self._room(number)
-        with room.turn:
-            if sequence is not None and room.session.state.sequence != sequence:
+        shared = self._experiment(number)
+        with shared.turn:
+            if sequence is not None and shared.session.state.sequence != sequence:
                 raise ConflictError(
-                    f"an entry for experiment '{room.session.name}'",
+                    f"an entry for experiment '{shared.session.name}'",
                     got="one made before something else was entered",
                     expected="one that knows the latest step",
                     fix="look at the page again, which shows it now.",
                 )
-            yield room.session
+            yield shared.session
 
     @contextmanager
     def refining(self, number: int) -> Iterator[Session]:
         """One policy is refined at a time; others may enter outcomes meanwhile."""
-        room = self._room(number)
-        if not room.refining.acquire(blocking=False):
+        shared = self._experiment(number)
+        if not shared.refining.acquire(blocking=False):
             raise BusyError(
                 "a refined policy, got one that is being trained, expected none. Fix: wait until "
                 "it is done."
             )
         try:
             self.wait_until_warm()
-            yield room.session
+            yield shared.session
         finally:
-            room.refining.release()
+            shared.refining.release()
 
     def knowledge(self, number: int) -> Knowledge:
         """What is known by now, computed once for all who watch."""
-        room = self._room(number)
+        shared = self._experiment(number)
         if not self.seats.acquire(blocking=False):
             raise BusyError(
-                f"the posterior, got {SEATS} who wait for one, expected fewer. Fix: ask again in "
-                f"a second."
+                f"the posterior, got {SEATS} who wait for one, expected fewer. "
+                "Fix: ask again in a second."
             )
         try:
             self.wait_until_warm()
-            with room.thinking:
-                state = room.session.state
-                if room.known is None or room.known.sequence != state.sequence:
-                    room.known = know(room.session, state)
-                return room.known
+            with shared.thinking:
+                state = shared.session.state
+                if shared.known is None or shared.known.sequence != state.sequence:
+                    shared.known = know(shared.session, state)
+                return shared.known
         finally:
             self.seats.release()
 
     # ---- inside
 
-    def _room(self, number: int) -> _Room:
+    def _experiment(self, number: int) -> _Shared:
         with self._turn:
-            if number not in self._rooms:
+            if number not in self._shared:
                 found = next((e for e in self.store.experiments() if e.id == number), None)
                 if found is None:
                     raise MissingError(
-                        f"the experiment, got number {number}, expected one of the list. Fix: "
-                        f"look at the list."
+                        f"the experiment, got number {number}, expected one of the list. "
+                        "Fix: look at the list."
                     )
                 session = Session.open(
                     self.run, db=self.store, experiment=found.name, particles=self.particles
                 )
-                self._rooms[number] = _Room(session)
-            return self._rooms[number]
+                self._shared[number] = _Shared(session)
+            return self._shared[number]
 
-    def _state(self, experiment: Experiment) -> State:
-        state = self._states.get(experiment.id, State(experiment.horizon))
-        for event in self.store.events(experiment.id, after=state.sequence):
-            state = after(state, event)
+    def _state(self, experiment: Experiment) -> ExperimentState:
+        state = self.store.state(experiment, self._states.get(experiment.id))
         self._states[experiment.id] = state
         return state
 

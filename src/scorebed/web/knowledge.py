@@ -8,10 +8,10 @@ import numpy as np
 from markupsafe import Markup
 
 from scorebed.errors import ScorebedError
-from scorebed.session.engine import Session
-from scorebed.session.posterior import QUANTILES, Marginal, Posterior
-from scorebed.session.state import State
-from scorebed.session.summary import Expectation
+from scorebed.session.events import ExperimentState
+from scorebed.session.posterior import QUANTILES, MarginalSummary, Posterior
+from scorebed.session.session import Session
+from scorebed.session.what_if import Expectation
 from scorebed.web.pairs import caption, draw_pairs
 from scorebed.web.pictures import Curve, draw_information, draw_marginal, draw_space
 
@@ -35,7 +35,7 @@ class Knowledge(NamedTuple):
     sequence: int
     proposal: int | None
     problem: str | None
-    marginals: tuple[Marginal, ...] = ()
+    marginals: tuple[MarginalSummary, ...] = ()
     information: float | None = None
     expected: Expectation | None = None
     ess: float = 0.0
@@ -51,7 +51,7 @@ class Knowledge(NamedTuple):
     scope: str | None = None
 
 
-def know(session: Session, state: State) -> Knowledge:
+def know(session: Session, state: ExperimentState) -> Knowledge:
     """Everything about `state`. Where the posterior cannot be had the reason stands in its place,
     and the steps are drawn.
     """
@@ -104,7 +104,7 @@ def _marginal_pictures(prior: Posterior, posterior: Posterior) -> tuple[Markup, 
     return tuple(draw_marginal(posterior.quantities[i], before[i], now[i]) for i in posterior.shown)
 
 
-def _curve(session: Session, state: State) -> Curve:
+def _curve(session: Session, state: ExperimentState) -> Curve:
     """The outcome to expect along the only design coordinate, where the task has one and steps are
     independent.
     """

@@ -11,11 +11,11 @@ from starlette.responses import HTMLResponse, Response
 
 from scorebed.errors import ConflictError, ScorebedError
 from scorebed.runs.load import Run
-from scorebed.session.circumstances import wanted_sentence
-from scorebed.session.engine import LONGEST_NOTE, Session
-from scorebed.session.opening import LONGEST_NAME
+from scorebed.session.events import LONGEST_HORIZON, ExperimentState, ProposedDesign
+from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import QUANTILES
-from scorebed.session.state import LONGEST_PLAN, Proposal, State
+from scorebed.session.session import Session
+from scorebed.session.validation import LONGEST_NAME, LONGEST_NOTE
 from scorebed.tasks.base import IID
 from scorebed.web.hub import Hub
 from scorebed.web.rendering import render
@@ -30,7 +30,7 @@ STATIC = {
 
 
 def make_pages(hub: Hub) -> APIRouter:
-    """The routes that people see. They are no part of the interface for instruments."""
+    """The routes that people see. They are not part of the interface for instruments."""
     pages = APIRouter(include_in_schema=False, default_response_class=HTMLResponse)
 
     @pages.get("/")
@@ -111,7 +111,7 @@ def _now(session: Session) -> dict[str, object]:
         else wanted_sentence(proposal, session.task.designs.quantities),
         "circumstances": session.circumstances(),
         "trained_horizon": session.experiment.horizon,
-        "longest_plan": LONGEST_PLAN,
+        "longest_plan": LONGEST_HORIZON,
         "longest_refining": LONGEST_REFINING,
         "moved": any(r.used not in (None, r.proposal.design) for r in state.records),
         "notes": _notes(state),
@@ -139,10 +139,8 @@ def _outlook(hub: Hub, number: int) -> dict[str, object]:
         return found | {"problem": str(error), "sequence": session.state.sequence}
 
 
-def _proposal(session: Session) -> tuple[Proposal | None, str | None]:
-    """The next design, stored before it is shown; a sentence where there should be one and is
-    not.
-    """
+def _proposal(session: Session) -> tuple[ProposedDesign | None, str | None]:
+    """The next design, stored before it is shown, or a sentence that says why there is none."""
     if session.state.finished or session.state.complete:
         return None, None
     try:
@@ -153,7 +151,7 @@ def _proposal(session: Session) -> tuple[Proposal | None, str | None]:
         return None, str(error)
 
 
-def _notes(state: State) -> dict[int, list[str]]:
+def _notes(state: ExperimentState) -> dict[int, list[str]]:
     found: dict[int, list[str]] = {}
     for note in state.notes:
         found.setdefault(note.step, []).append(note.text)
@@ -165,7 +163,7 @@ def _run(run: Run) -> dict[str, str]:
 
 
 def _static(name: str) -> bytes:
-    return resources.files("scorebed.web").joinpath("static", name).read_bytes()
+    return resources.files("scorebed.web").joinpath(f"static/{name}").read_bytes()
 
 
 def _file(text: str, name: str, kind: str) -> Response:

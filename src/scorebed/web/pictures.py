@@ -12,9 +12,11 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from scorebed.session.posterior import QUANTILES, Marginal, Posterior
-from scorebed.session.state import Record, State, Vector
-from scorebed.session.summary import Expectation
+from scorebed.session.events import ExperimentState as State
+from scorebed.session.events import Record, Vector
+from scorebed.session.posterior import QUANTILES, Posterior
+from scorebed.session.posterior import MarginalSummary as Marginal
+from scorebed.session.what_if import Expectation
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding

@@ -1,15 +1,21 @@
 """What instruments and the page may send, and what they get back: the schema of `openapi.json`.
 
-Numbers are checked by `session.entry`, the same as in a terminal, so that they are refused with the
-same sentences."""
+Numbers are checked by `session.validation`, as in a terminal, and refused with the same sentences;
+the session takes what is read here as it is."""
 
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
 from scorebed.errors import InvalidValueError
-from scorebed.session.entry import check_vector, parse_numbers
-from scorebed.session.state import Proposal, Record, State, Vector
+from scorebed.session.events import ExperimentState, ProposedDesign, Record, Vector
+from scorebed.session.validation import (
+    ParsedEntry,
+    check_vector,
+    parse_numbers,
+    require_in_space,
+)
+from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Quantity
 
 _ONE = [{"type": "number"}, {"type": "string", "description": "a number as typed: 0.52, -1.5e-3"}]
@@ -100,7 +106,7 @@ class WhatIf(Message):
     )
 
 
-class Limit(Message):
+class SetLimits(Message):
     """Tighter limits of the designs, one per coordinate; null or empty where there is none. Without
     any they are lifted.
     """
@@ -110,7 +116,7 @@ class Limit(Message):
     sequence: Seen | None = None
 
 
-class Plan(Message):
+class SetHorizon(Message):
     """Another number of steps in all."""
 
     steps: Number
@@ -180,7 +186,7 @@ class Following(BaseModel):
     design: list[float]
 
 
-class Refined(Answer):
+class RefineAnswer(Answer):
     """What came of refining: whether the policy is another one now, and the sentence that says what
     it adds.
     """
@@ -217,6 +223,15 @@ class Problem(BaseModel):
     tail: float | None = None
 
 
+def read_entry(task: Task, y: Any, xi: Any) -> ParsedEntry:
+    """The outcome and the design used of a request, checked."""
+    outcome = read_values("the outcome", y, task.outcomes, "y")
+    if xi is None:
+        return ParsedEntry(outcome, None)
+    used = read_values("the design used", xi, task.designs.quantities, "xi")
+    return ParsedEntry(outcome, _at_field("xi-0", lambda: require_in_space(task, used)))
+
+
 def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: str) -> Vector:
     """Finite numbers, one per quantity, from numbers or typed texts."""
     rows = given if isinstance(given, list) else [given]
@@ -226,7 +241,7 @@ def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: 
             for i, (row, quantity) in enumerate(zip(rows, quantities, strict=True))
         )
     flat = [row if isinstance(row, int | float) else repr(row)[:40] for row in rows]
-    return _told(f"{field}-0", lambda: check_vector(what, flat, quantities))
+    return _at_field(f"{field}-0", lambda: check_vector(what, flat, quantities))
 
 
 def read_limits(
@@ -258,19 +273,19 @@ def read_limits(
 
 def _one(what: str, row: Any, quantity: Quantity, field: str) -> float:
     if isinstance(row, str):
-        return _told(field, lambda: parse_numbers(what, row, (quantity,)))[0]
+        return _at_field(field, lambda: parse_numbers(what, row, (quantity,)))[0]
     flat = row if isinstance(row, int | float) else repr(row)[:40]
-    return _told(field, lambda: check_vector(what, [flat], (quantity,)))[0]
+    return _at_field(field, lambda: check_vector(what, [flat], (quantity,)))[0]
 
 
-def _told(field: str, read: Any) -> Vector:
+def _at_field(field: str, read: Any) -> Vector:
     try:
         return read()
     except InvalidValueError as error:
         raise BadFieldError(error, field) from None
 
 
-def design_of(proposal: Proposal) -> Design:
+def design_of(proposal: ProposedDesign) -> Design:
     """A proposal as JSON."""
     return Design(id=proposal.id, step=proposal.step, design=list(proposal.design))
 
@@ -287,6 +302,6 @@ def step_of(record: Record) -> Step:
     )
 
 
-def record_of(state: State, step: int) -> Record | None:
+def record_of(state: ExperimentState, step: int) -> Record | None:
     """The record of a step, if it was taken."""
     return state.records[step - 1] if 1 <= step <= len(state.records) else None

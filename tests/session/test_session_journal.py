@@ -9,7 +9,7 @@ import pytest
 from crashes import Crash, crash_at
 
 from scorebed.errors import ConflictError, ScorebedError
-from scorebed.session.engine import Session
+from scorebed.session.session import Session
 from scorebed.session.store import Store
 
 YS = (0.5, -1.0, 2.0)

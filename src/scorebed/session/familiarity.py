@@ -1,14 +1,13 @@
 """Has the policy been here before? Designs of an experiment against those that the policy and its
 score met in training.
 
-The notion is that of `diagnostics/coverage.py`: a design is out of reach if the nearest of a pool
-of designs of the same step is more than twice as far as 99% of the pool are from their own nearest
-neighbours, in normalised designs. The pools are designs of the policy itself in experiments drawn
-from the prior, and designs of the sampler on which a score was trained. A policy that always begins
-with one design has a pool of one point: what lies within `LEAST` of it counts as the same.
+As in `diagnostics/coverage.py`, a design is unfamiliar if the nearest of a pool of designs of the
+same step is more than twice as far away as 99% of the pool are from their nearest neighbours, in
+normalised designs. The pools are designs of the policy in experiments drawn from the prior, and
+designs of the sampler that the score was trained on. A policy that always begins with one design
+has a pool of one point: designs within `LEAST` of it count as the same.
 
-It looks at one step at a time: a sequence of familiar designs may still be a new one.
-"""
+Each step is looked at alone: a sequence of familiar designs may still be a new one."""
 
 import functools
 from collections.abc import Sequence
@@ -24,10 +23,9 @@ from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import simulate
 from scorebed.runs.load import Run
-from scorebed.runs.methods import UNTRAINED
 from scorebed.samplers.base import DesignSampler
-from scorebed.session.data import array
-from scorebed.session.state import State, Vector
+from scorebed.session.events import ExperimentState, Vector
+from scorebed.session.measurements import array
 from scorebed.tasks.base import Task
 
 POOL = 512
@@ -39,53 +37,50 @@ class Pool:
 
     def __init__(self, task: Task, xis: Float[Array, "N T dx"]):
         self._task = task
-        self._known = np.swapaxes(np.asarray(task.designs.normalise(xis), np.float64), 0, 1)
-        self._reach = [
-            max(SLACK * float(np.quantile(_nearest(pool), REACH)), LEAST) for pool in self._known
+        self._pools = np.swapaxes(np.asarray(task.designs.normalise(xis), np.float64), 0, 1)
+        self._radii = [
+            max(SLACK * float(np.quantile(_nearest(pool), REACH)), LEAST) for pool in self._pools
         ]
 
     def holds(self, index: int, design: Vector) -> bool:
-        """Whether a design of the measurement `index`, from 0, is in reach; nothing is known past
-        the last.
+        """Whether a design of measurement `index`, from 0, is familiar. Past the last step of
+        training nothing is known, and every design counts as familiar.
         """
-        if index >= len(self._known):
+        if index >= len(self._pools):
             return True
         here = np.asarray(self._task.designs.normalise(array(design)), np.float64)
-        return bool(np.linalg.norm(self._known[index] - here, axis=1).min() <= self._reach[index])
+        return bool(np.linalg.norm(self._pools[index] - here, axis=1).min() <= self._radii[index])
 
 
 class Familiarity:
-    """The pools of one run, drawn when they are first asked for. Designs that nothing trained have
-    none.
-    """
+    """The pools of one run, drawn on first use. A policy that was not trained has none."""
 
     def __init__(self, run: Run):
         self._run = run
 
-    def warnings(self, known: State) -> tuple[str, ...]:
-        """A sentence for designs, used or proposed, that the policy has not met, and one for those
-        that its score has not.
+    def warnings(self, state: ExperimentState) -> tuple[str, ...]:
+        """A sentence for designs, used or proposed, that the policy has not met in training, and
+        one for those that its score has not.
         """
-        if self._run.config.method in UNTRAINED:
+        if not self._run.policy.trainable:
             return ()
-        refined = None if known.refinement is None else known.refinement.step
+        refined = None if state.refinement is None else state.refinement.step
         designs = [
-            (record.step, record.used) for record in known.measured if record.used is not None
+            (record.step, record.used) for record in state.measured if record.used is not None
         ]
-        if known.proposal is not None and not known.finished:
-            designs.append((known.proposal.step, known.proposal.design))
-        # A refined policy was trained from its step on, on designs of its own.
-        met = [
+        if state.proposal is not None and not state.finished:
+            designs.append((state.proposal.step, state.proposal.design))
+        # A refined policy was trained on its own designs from that step on.
+        new = [
             step
             for i, (step, design) in enumerate(designs)
             if (refined is None or step < refined) and not self._policy.holds(i, design)
         ]
         found = []
-        if met:
+        if new:
             found.append(
-                f"The policy has not met such a design in training: {_listed(met)}. What it "
-                f"proposes from there on is "
-                "extrapolation."
+                f"The policy has not met such a design in training: {_listed(new)}. What it "
+                "proposes from there on is extrapolation."
             )
         if self._run.score is not None:
             unseen = [
@@ -99,7 +94,7 @@ class Familiarity:
 
     def warm(self) -> None:
         """Draw what `warnings` will need."""
-        if self._run.config.method not in UNTRAINED:
+        if self._run.policy.trainable:
             _ = self._policy
             if self._run.score is not None:
                 _ = self._sampler

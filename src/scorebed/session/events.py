@@ -1,46 +1,54 @@
-"""What the events of an experiment amount to: `after(state, event)` is the only rule book, of a
-live experiment and of an import.
+"""What the events of an experiment amount to: `after(state, event)` is the only rule book, for live
+experiments and for imported ones.
 
     proposed → observed | skipped → proposed → … → finished,   with the other kinds anywhere between
 
 Events are never changed or deleted, so a correction does not rewrite the designs that were proposed
-between: those measured stay as they are, and the one that is pending is withdrawn, because the
-policy would now propose another. So it is with changed circumstances (limits of the designs, the
-number of steps, a refined policy): the pending design stays if it would be proposed again. Steps
-and changes are undone in the reverse of the order in which they came."""
+after it: measured ones stay as they are, and the pending one is withdrawn, because the policy would
+now propose another. Changed circumstances (limits of the designs, the number of steps, a refined
+policy) work alike, except that the pending design stays if it would be proposed again. Steps and
+changes are undone in reverse order."""
 
 import dataclasses
+import enum
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
 from scorebed.errors import ConflictError
 
-PROPOSED, OBSERVED, SKIPPED, UNDONE, CORRECTED, NOTED, FINISHED, LIMITED, PLANNED, REFINED = (
-    KINDS
-) = (
-    "proposed",
-    "observed",
-    "skipped",
-    "undone",
-    "corrected",
-    "noted",
-    "finished",
-    "limited",
-    "planned",
-    "refined",
-)
-CHANGES = (LIMITED, PLANNED, REFINED)
-LONGEST_PLAN = 10_000  # steps of one experiment
+
+class Kind(enum.StrEnum):
+    """The kinds of events, as they stand in files of experiments."""
+
+    PROPOSED = "proposed"
+    OBSERVED = "observed"
+    SKIPPED = "skipped"
+    UNDONE = "undone"
+    CORRECTED = "corrected"
+    NOTED = "noted"
+    FINISHED = "finished"
+    LIMITED = "limited"
+    PLANNED = "planned"  # another number of steps
+    REFINED = "refined"
+
+
+class RefinedBy(enum.StrEnum):
+    """What a policy was refined with, as it stands in the event."""
+
+    SCORE = enum.auto()
+    PCE = enum.auto()
+
+
+CHANGES = (Kind.LIMITED, Kind.PLANNED, Kind.REFINED)
+LONGEST_HORIZON = 10_000  # steps of one experiment
 
 Vector: TypeAlias = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """One row of the history. `sequence` counts from 1 within the experiment; `data` is a JSON
-    object.
-    """
+    """One row of the history; `sequence` counts from 1 within the experiment, `data` is JSON."""
 
     sequence: int
     kind: str
@@ -52,8 +60,8 @@ class Event:
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """Tighter limits of the designs of one experiment, coordinate by coordinate; None where there
-    is none.
+    """Tighter limits of one experiment's designs, coordinate by coordinate; None where there is
+    none.
     """
 
     low: tuple[float | None, ...]
@@ -61,19 +69,12 @@ class Limits:
 
     def nearest(self, design: Vector) -> Vector:
         """The allowed design that is nearest, coordinate by coordinate."""
-        each = zip(design, self.low, self.high, strict=True)
-        return tuple(
-            low
-            if low is not None and value < low
-            else high
-            if high is not None and value > high
-            else value
-            for value, low, high in each
-        )
+        above = [v if a is None else max(v, a) for v, a in zip(design, self.low, strict=True)]
+        return tuple(v if b is None else min(v, b) for v, b in zip(above, self.high, strict=True))
 
 
 @dataclasses.dataclass(frozen=True)
-class Proposal:
+class ProposedDesign:
     """A design that was proposed for a step. `id` is the sequence number of its event.
 
     `wanted` is what the policy asked for, where the limits of the experiment do not allow it.
@@ -93,16 +94,14 @@ class Record:
     """
 
     step: int
-    proposal: Proposal
+    proposal: ProposedDesign
     used: Vector | None
     y: Vector | None
     at: str
     sequence: int
     corrected: bool = False
     outdated: bool = False
-    """Whether an earlier step was corrected since, so that the policy would propose another design
-    here.
-    """
+    """Whether an earlier step was corrected since: the policy would propose another design."""
 
     @property
     def skipped(self) -> bool:
@@ -131,26 +130,22 @@ class Received:
 
 @dataclasses.dataclass(frozen=True)
 class Remaining:
-    """What the remaining steps are expected to give, in nats: bounds, with the standard error of
-    the lower one. The upper one is None where it is so much that particles cannot tell.
+    """Bounds on what the remaining steps are expected to give, in nats, with the standard error of
+    the lower one. The upper one is None where it is too large for particles to tell.
     """
 
     lower: float
     upper: float | None
     se: float
 
-    def plain(self) -> dict[str, Any]:
-        """For an event."""
-        return dataclasses.asdict(self)
-
 
 @dataclasses.dataclass(frozen=True)
 class Refinement:
-    """A policy that was refined at a step, for `horizon` steps in all: its hash, how it came about,
-    and what it adds.
+    """A policy refined at a step, for `horizon` steps in all: its hash, how it was made, and what it
+    adds.
 
-    `before` and `after` are of the same draws; `before` is None where the policy before had no
-    designs for the steps left. `information` is what was known by then, in nats."""
+    `before` and `after` are estimates on the same draws; `before` is None where the former policy
+    had no designs for the remaining steps. `information` is what was gained by then, in nats."""
 
     step: int
     horizon: int
@@ -162,12 +157,12 @@ class Refinement:
     after: Remaining
     information: float
     outdated: bool = False
-    """Whether a step before it was corrected since, so that it was made for other data."""
+    """Whether an earlier step was corrected since: it was made for other data."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """Changed circumstances: what was in force before them, so that they can be taken back."""
+    """Changed circumstances, with what was in force before them, so that they can be undone."""
 
     kind: str
     step: int
@@ -179,13 +174,13 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
-class State:
+class ExperimentState:
     """Where an experiment stands after its first `sequence` events."""
 
     horizon: int
     sequence: int = 0
     records: tuple[Record, ...] = ()
-    proposal: Proposal | None = None
+    proposal: ProposedDesign | None = None
     finished: bool = False
     notes: tuple[Note, ...] = ()
     submissions: Mapping[str, Received] = dataclasses.field(
@@ -207,53 +202,56 @@ class State:
 
     @property
     def measured(self) -> tuple[Record, ...]:
-        """The records that have an outcome, in order: what the policy remembers and the posterior
-        knows.
-        """
+        """The records with an outcome, in order: what policy and posterior are given."""
         return tuple(record for record in self.records if not record.skipped)
 
     @property
     def last(self) -> Record | Change | None:
-        """What an undo takes back, unless the experiment is finished: the last step or change,
-        whichever came later.
+        """What an undo takes back, unless the experiment is finished: the later one of the last
+        step and the last change.
         """
         both: tuple[Record | Change, ...] = (*self.records[-1:], *self.changes[-1:])
         return max(both, key=lambda act: act.sequence) if both else None
 
+    @property
+    def measurements(self) -> int:
+        """How many measurements there will be in all if no further step is skipped."""
+        return len(self.measured) + self.horizon - len(self.records)
+
     def allowed(self, wanted: Vector) -> Vector:
-        """A design that the policy asks for, within the limits of the experiment."""
+        """A design that the policy asks for, moved within the limits of the experiment."""
         return wanted if self.limits is None else self.limits.nearest(wanted)
+
+    def continues_as(self, other: "ExperimentState") -> bool:
+        """Whether steps and circumstances are the same, so that the same design would follow."""
+        names = ("records", "horizon", "limits", "refinement")
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    def awaits_same(self, other: "ExperimentState") -> bool:
+        """`continues_as`, with the same pending proposal or none."""
+        return self.continues_as(other) and self.proposal == other.proposal
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any]:
-    """What the event that sets limits says; no limits lift those before."""
-    return (
-        {"low": None, "high": None} if limits is None else {"low": limits.low, "high": limits.high}
-    )
+    """What the event that sets limits says; None for both sides lifts them."""
+    low, high = (None, None) if limits is None else (limits.low, limits.high)
+    return {"low": low, "high": high}
 
 
-def after(state: State, event: Event) -> State:
+def after(state: ExperimentState, event: Event) -> ExperimentState:
     """The state after one more event; `ConflictError` if it cannot follow."""
-    _require(
-        event.sequence == state.sequence + 1,
-        f"event {event.sequence}",
-        f"number {state.sequence + 1}",
-    )
+    following = state.sequence + 1
+    _require(event.sequence == following, f"event {event.sequence}", f"number {following}")
     state = dataclasses.replace(state, sequence=event.sequence)
-    if event.kind == NOTED:
-        return dataclasses.replace(
-            state, notes=(*state.notes, Note(event.step, event.data["text"], event.at))
-        )
-    if event.kind == UNDONE:
+    if event.kind == Kind.NOTED:
+        note = Note(event.step, event.data["text"], event.at)
+        return dataclasses.replace(state, notes=(*state.notes, note))
+    if event.kind == Kind.UNDONE:
         return _undo(state, event)
-    _require(
-        not state.finished,
-        f"'{event.kind}' after the end",
-        "'undone', which takes the end back, or 'noted'",
-    )
-    if event.kind == FINISHED:
+    _require(not state.finished, f"'{event.kind}' after the end", "'undone' or 'noted'")
+    if event.kind == Kind.FINISHED:
         return dataclasses.replace(state, finished=True)
-    if event.kind == CORRECTED:
+    if event.kind == Kind.CORRECTED:
         return _correct(state, event)
     if event.kind in CHANGES:
         return _change(state, event)
@@ -262,13 +260,11 @@ def after(state: State, event: Event) -> State:
         f"'{event.kind}' of step {event.step}",
         f"one of step {state.step} of {state.horizon}",
     )
-    if event.kind == PROPOSED:
+    if event.kind == Kind.PROPOSED:
         _require(state.proposal is None, "a second proposal", "an outcome of the first")
-        wanted = event.data.get("wanted")
-        design = tuple(event.data["design"])
-        proposal = Proposal(
-            event.sequence, event.step, design, event.at, None if wanted is None else tuple(wanted)
-        )
+        design, wanted = tuple(event.data["design"]), event.data.get("wanted")
+        asked = None if wanted is None else tuple(wanted)
+        proposal = ProposedDesign(event.sequence, event.step, design, event.at, asked)
         return dataclasses.replace(state, proposal=proposal)
     return _take(state, event)
 
@@ -288,28 +284,27 @@ def _conflict(got: str, expected: str) -> ConflictError:
     )
 
 
-def _take(state: State, event: Event) -> State:
+def _take(state: ExperimentState, event: Event) -> ExperimentState:
     """An outcome, or none because the trial failed."""
     proposal = state.proposal
     if proposal is None:
         raise _conflict(f"'{event.kind}' of step {event.step}", "a proposal before it")
-    used, y = None, None
-    submissions = state.submissions
-    if event.kind == OBSERVED:
+    used, y, submissions = None, None, state.submissions
+    if event.kind == Kind.OBSERVED:
         used, y = tuple(event.data["used"]), tuple(event.data["y"])
         if event.token is not None:
             _require(event.token not in submissions, "a token that was used before", "a new one")
-            known = Received(event.step, used, y, event.sequence)
-            submissions = MappingProxyType({**submissions, event.token: known})
+            received = Received(event.step, used, y, event.sequence)
+            submissions = MappingProxyType({**submissions, event.token: received})
     record = Record(event.step, proposal, used, y, event.at, event.sequence)
     return dataclasses.replace(
         state, records=(*state.records, record), proposal=None, submissions=submissions
     )
 
 
-def _undo(state: State, event: Event) -> State:
-    """Take back the end, or else the last step or change. The proposal of a step is shown again,
-    unless a correction has made it out of date.
+def _undo(state: ExperimentState, event: Event) -> ExperimentState:
+    """Take back the end, or else the last step or change. The proposal of a step becomes pending
+    again, unless a correction has outdated it.
     """
     if state.finished:
         return dataclasses.replace(state, finished=False)
@@ -326,39 +321,29 @@ def _undo(state: State, event: Event) -> State:
             horizon=last.horizon,
             limits=last.limits,
             refinement=last.refinement,
-            proposal=None if last.kind == REFINED else state.proposal,
+            proposal=None if last.kind == Kind.REFINED else state.proposal,
         )
         return _fitting(before)
     proposal = None if last is None or last.outdated else last.proposal
     return dataclasses.replace(state, records=state.records[:-1], proposal=proposal)
 
 
-def _change(state: State, event: Event) -> State:
+def _change(state: ExperimentState, event: Event) -> ExperimentState:
     """Other circumstances from here on."""
-    _require(
-        event.step == state.step,
-        f"'{event.kind}' at step {event.step}",
-        f"one at step {state.step}",
-    )
-    data = event.data
-    change = Change(
-        event.kind,
-        event.step,
-        event.sequence,
-        event.at,
-        state.horizon,
-        state.limits,
-        state.refinement,
-    )
+    step, data = state.step, event.data
+    _require(event.step == step, f"'{event.kind}' at step {event.step}", f"one at step {step}")
+    before = (state.horizon, state.limits, state.refinement)
+    change = Change(event.kind, event.step, event.sequence, event.at, *before)
     state = dataclasses.replace(state, changes=(*state.changes, change))
-    if event.kind == LIMITED:
+    if event.kind == Kind.LIMITED:
         limits = None if data["low"] is None else Limits(tuple(data["low"]), tuple(data["high"]))
         return _fitting(dataclasses.replace(state, limits=limits))
-    if event.kind == PLANNED:
+    if event.kind == Kind.PLANNED:
+        least = max(1, len(state.records))
         _require(
-            max(1, len(state.records)) <= data["horizon"] <= LONGEST_PLAN,
-            f"a plan of {data['horizon']} steps",
-            f"{max(1, len(state.records))} to {LONGEST_PLAN}",
+            least <= data["horizon"] <= LONGEST_HORIZON,
+            f"a horizon of {data['horizon']} steps",
+            f"{least} to {LONGEST_HORIZON}",
         )
         return _fitting(dataclasses.replace(state, horizon=data["horizon"]))
     _require(
@@ -366,26 +351,24 @@ def _change(state: State, event: Event) -> State:
         f"a policy refined for {data['horizon']} steps",
         f"one for the steps left of {state.horizon}",
     )
-    values = dict(data)
-    before = None if values.pop("before") is None else Remaining(**data["before"])
-    refinement = Refinement(
-        **{**values, "step": event.step, "before": before, "after": Remaining(**data["after"])}
-    )
+    estimates = {
+        name: None if data[name] is None else Remaining(**data[name])
+        for name in ("before", "after")
+    }
+    refinement = Refinement(**{**data, "step": event.step, **estimates})
     return dataclasses.replace(state, refinement=refinement, proposal=None)
 
 
-def _fitting(state: State) -> State:
+def _fitting(state: ExperimentState) -> ExperimentState:
     """Without the pending proposal, if it is not what would be proposed now."""
     proposal = state.proposal
     if proposal is None:
         return state
-    fits = (
-        state.allowed(proposal.wanted or proposal.design) == proposal.design and not state.complete
-    )
-    return state if fits else dataclasses.replace(state, proposal=None)
+    same = state.allowed(proposal.wanted or proposal.design) == proposal.design
+    return state if same and not state.complete else dataclasses.replace(state, proposal=None)
 
 
-def _correct(state: State, event: Event) -> State:
+def _correct(state: ExperimentState, event: Event) -> ExperimentState:
     _require(
         1 <= event.step <= len(state.records) and not state.records[event.step - 1].skipped,
         f"'corrected' of step {event.step}",

@@ -9,7 +9,13 @@ import numpy as np
 import pytest
 
 from scorebed.errors import InvalidValueError
-from scorebed.session.entry import LARGEST, check_design, check_outcome, check_text, parse_entry
+from scorebed.session.validation import (
+    LARGEST,
+    check_design,
+    check_outcome,
+    check_text,
+    parse_entry,
+)
 from scorebed.tasks import make_task
 
 ONE, FOUR = make_task("linear-gaussian"), make_task("double-link")

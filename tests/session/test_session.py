@@ -26,8 +26,8 @@ from scorebed.errors import (
 )
 from scorebed.rollout import simulate
 from scorebed.runs.load import load
-from scorebed.session.engine import Session
-from scorebed.session.export import VERSION
+from scorebed.session.io import VERSION
+from scorebed.session.session import Session
 from scorebed.session.store import Store
 
 YS = (0.5, -1.0, 2.0)

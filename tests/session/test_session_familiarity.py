@@ -9,10 +9,10 @@ from live_runs import make_run
 
 from scorebed.runs.load import load
 from scorebed.scores.exact import ExactScore
-from scorebed.session.engine import Session
-from scorebed.session.foresight import typical_outcomes
+from scorebed.session.familiarity import LEAST, Pool
 from scorebed.session.posterior import QUANTILES
-from scorebed.session.trust import LEAST, Pool
+from scorebed.session.session import Session
+from scorebed.session.what_if import typical_outcomes
 from scorebed.tasks import make_task
 
 
@@ -62,7 +62,7 @@ def test_the_score_has_its_own_reach(run, db):
     scored = dataclasses.replace(run, score=ExactScore(run.task))
     with Session.create(scored, db=db, seed=3) as session:
         session.propose()
-        session._familiar._sampler = Pool(run.task, jnp.full((101, 3, 1), 1.0))
+        session._familiarity._sampler = Pool(run.task, jnp.full((101, 3, 1), 1.0))
         session.observe(0.5, -1.9)
         session.finish()
         assert any(

@@ -16,10 +16,9 @@ from scorebed.rollout import draw_noise, rollout
 from scorebed.runs.load import load
 from scorebed.runs.user_task import read_task
 from scorebed.session import refine
-from scorebed.session.engine import Session
-from scorebed.session.remainder import remainder_of
-from scorebed.session.room import Confined, Room
-from scorebed.session.state import Limits
+from scorebed.session.events import Limits
+from scorebed.session.remaining import ConfinedPolicy, FeasibleDesigns, remaining_experiment
+from scorebed.session.session import Session
 from scorebed.tasks.constraints import feasible_range
 from scorebed.tasks.declare import ordered, ranges, steps_at_most
 
@@ -79,7 +78,7 @@ def test_any_designs_that_are_wanted_become_ones_that_obey_both():
 
     space = ranges({"time": (0.0, 8.0), "dose": (0.0, 4.0)})
     reach = feasible_range(space, 4, ordered("time", gap=0.5) & steps_at_most({"dose": 1.0}))
-    room = Room(reach, Limits((3.0, None), (4.6, 2.0)), 4)
+    room = FeasibleDesigns(reach, Limits((3.0, None), (4.6, 2.0)), 4)
 
     @jax.jit
     def walk(frees):
@@ -124,7 +123,7 @@ def test_limits_without_room_are_refused_in_one_sentence(run, session, db):
     with pytest.raises(InvalidValueError, match="changing by at most 1 mg"):
         session.limit((None, None), (None, 2.0))  # the last dose was 3.5
     session.limit((None, None), (None, 2.6))
-    session.plan(2)
+    session.set_horizon(2)
     session.limit((6.7, None), (8.0, None))  # one step has room where three have none
 
 
@@ -147,8 +146,8 @@ def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatc
     session.propose()
     session.exchange(2.0)
     known = session.state
-    rest = remainder_of(run.task, run.policy, known, np.zeros((8, 1)))
-    assert isinstance(rest.policy.policy, Confined)
+    rest = remaining_experiment(run.task, run.policy, known, np.zeros((8, 1)))
+    assert isinstance(rest.policy.policy, ConfinedPolicy)
     before = known.records[0].used
 
     @eqx.filter_jit
@@ -175,7 +174,7 @@ def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatc
             other.policy, "pce", 10, 0.1, some, refine.Remaining(0.9, 1.0, 0.01), 0.4, 0.01
         )
 
-    monkeypatch.setattr("scorebed.session.engine.refine_policy", instant)
+    monkeypatch.setattr("scorebed.session.refine.refine_policy", instant)
     assert session.refine(5.0).kept
     for y in (-1.0, 4.0):
         session.propose()

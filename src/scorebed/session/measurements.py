@@ -1,4 +1,4 @@
-"""Measurements as compiled programs take them, and what grows with them step by step."""
+"""Measured steps as compiled programs take them, and values that are carried along them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -7,37 +7,37 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from scorebed.session.state import Record, Vector
+from scorebed.session.events import Record, Vector
 from scorebed.tasks.base import Task
 
 Pair: TypeAlias = tuple[Vector, Vector]
-Link = TypeVar("Link")
+Value = TypeVar("Value")
 
 
-class Chain(Generic[Link]):
-    """One value before the first measurement and one after each, kept with the data that made it.
+class AlongHistory(Generic[Value]):
+    """One value before the first measurement and one after each, kept with the data behind it.
 
     After an undo or a correction only what changed is computed again. `grow` makes the next value
     from the last one and all measurements up to it. Not for several threads at once."""
 
-    def __init__(self, first: Callable[[], Link], grow: Callable[[Link, Sequence[Pair]], Link]):
+    def __init__(self, first: Callable[[], Value], grow: Callable[[Value, Sequence[Pair]], Value]):
         self._first, self._grow = first, grow
-        self._links: list[tuple[Pair | None, Link]] = []
+        self._kept: list[tuple[Pair | None, Value]] = []
 
-    def reach(self, pairs: Sequence[Pair]) -> list[Link]:
+    def values(self, pairs: Sequence[Pair]) -> list[Value]:
         """The values after none, one, …, all of `pairs`."""
-        if not self._links:
-            self._links.append((None, self._first()))
+        if not self._kept:
+            self._kept.append((None, self._first()))
         same = 0
-        while (
-            same < min(len(pairs), len(self._links) - 1) and self._links[same + 1][0] == pairs[same]
+        while same < min(len(pairs), len(self._kept) - 1) and (
+            self._kept[same + 1][0] == pairs[same]
         ):
             same += 1
         if same < len(pairs):
-            del self._links[same + 1 :]
+            del self._kept[same + 1 :]
         for count in range(same + 1, len(pairs) + 1):
-            self._links.append((pairs[count - 1], self._grow(self._links[-1][1], pairs[:count])))
-        return [link for _, link in self._links[: len(pairs) + 1]]
+            self._kept.append((pairs[count - 1], self._grow(self._kept[-1][1], pairs[:count])))
+        return [value for _, value in self._kept[: len(pairs) + 1]]
 
 
 def pairs_of(records: Sequence[Record]) -> list[Pair]:
@@ -50,7 +50,7 @@ def pairs_of(records: Sequence[Record]) -> list[Pair]:
 
 
 def array(values: Any) -> Array:
-    """Numbers in the precision that everything computes with. Those of Python have more digits."""
+    """Numbers in JAX's default precision, rounded once from Python's."""
     return jnp.asarray(np.asarray(values, np.float64), jnp.result_type(float))
 
 
@@ -65,8 +65,8 @@ def padded(pairs: Sequence[Pair], task: Task) -> tuple[Array, Array]:
     """(ys, ξs) with rows of zeros up to the task's horizon, so that one compiled program serves
     histories of all lengths.
 
-    A history that is longer is padded to the next multiple of it: how long the experiment is to
-    become makes no difference."""
+    A longer history is padded to the next multiple of the horizon, whatever the length of the
+    experiment."""
     rows = -len(pairs) % task.horizon if pairs else task.horizon
     fill = [((0.0,) * task.designs.dim, (0.0,) * task.outcome_dim)] * rows
     return stacked([*pairs, *fill], task)

@@ -1,8 +1,8 @@
-"""Experiments as text: a table of the steps for a spreadsheet, and JSON with every event, which can
-be read back.
+"""Experiments in and out: a table of the steps for a spreadsheet, JSON with every event that can be
+read back, and a summary in plain values for `--json` and the page.
 
-What is read back is a stranger's file: strict JSON, every field checked, and every event put
-through the rules of `state.after` before anything is stored."""
+A file that is read back may be a stranger's: strict JSON, every field checked, and every event put
+through the rules of `events.after` before anything is stored."""
 
 import base64
 import csv
@@ -18,40 +18,44 @@ from typing import Any, NamedTuple, Never
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
 from scorebed.runs import strict_json
-from scorebed.runs.durable import replace_file
-from scorebed.session.entry import check_design, check_limits, check_outcome, check_plan, check_text
-from scorebed.session.state import (
-    CORRECTED,
-    KINDS,
-    LIMITED,
-    LONGEST_PLAN,
-    NOTED,
-    OBSERVED,
-    PLANNED,
-    PROPOSED,
-    REFINED,
+from scorebed.runs.durable import explained, replace_file
+from scorebed.session.events import (
+    LONGEST_HORIZON,
     Event,
-    State,
+    ExperimentState,
+    Kind,
+    RefinedBy,
     after,
     limits_data,
 )
+from scorebed.session.posterior import QUANTILES, Beliefs, MarginalSummary
 from scorebed.session.store import FIELDS, Experiment
+from scorebed.session.validation import (
+    LONGEST_TOKEN,
+    SEEDS,
+    check_design,
+    check_horizon,
+    check_limits,
+    check_note,
+    check_outcome,
+    check_text,
+)
+from scorebed.session.what_if import Expectation
 from scorebed.tasks.base import Task
 
-FORMAT, VERSION = "scorebed-experiment", 2  # 1 knew no changed circumstances and had no policies
-LARGEST = 2**31
+FORMAT, VERSION = "scorebed-experiment", 2  # 1 had no changed circumstances and no policies
 OPTIONAL = {"wanted"}  # of a proposal: only where it is not what is proposed
 _HEX = re.compile("[0-9a-f]{16,64}")
 
 
 def written(text: str, path: Path | str | None) -> str:
-    """A text, also written to a file at once if one is named."""
+    """A text, also written to a file if one is named, whole or not at all."""
     if path is not None:
         replace_file(Path(path), text.encode())
     return text
 
 
-def to_csv(task: Task, state: State) -> str:
+def to_csv(task: Task, state: ExperimentState) -> str:
     """One row per step; empty cells where a trial was skipped. Notes are in the row of the step
     that was next.
     """
@@ -80,9 +84,7 @@ def to_csv(task: Task, state: State) -> str:
 
 
 class Imported(NamedTuple):
-    """What a file of an exported experiment holds: its fields, its events, and refined policies by
-    their hash.
-    """
+    """What an exported experiment holds: its fields, its events, and refined policies by hash."""
 
     values: dict[str, Any]
     events: list[Event]
@@ -90,12 +92,12 @@ class Imported(NamedTuple):
 
 
 def to_json(experiment: Experiment, events: Sequence[Event], kept: Callable[[str], bytes]) -> str:
-    """The experiment, all of its events, and the policies that were refined in it (`kept` finds
-    them by their hash).
+    """The experiment, all of its events, and the policies refined in it (`kept` finds them by
+    hash).
     """
     described = {name: getattr(experiment, name) for name in FIELDS if name != "id"}
     rows = [dataclasses.asdict(event) for event in events]
-    refined = dict.fromkeys(event.data["policy"] for event in events if event.kind == REFINED)
+    refined = dict.fromkeys(event.data["policy"] for event in events if event.kind == Kind.REFINED)
     policies = {sha256: base64.b64encode(kept(sha256)).decode() for sha256 in refined}
     document = {
         "format": FORMAT,
@@ -107,8 +109,13 @@ def to_json(experiment: Experiment, events: Sequence[Event], kept: Callable[[str
     return strict_json.dumps(document, indent=2) + "\n"
 
 
-def read_json(task: Task, text: str | bytes) -> Imported:
-    """An experiment of `task`, checked; raises `InvalidValueError` for anything else."""
+def read_json(task: Task, text: str | bytes | Path) -> Imported:
+    """An experiment of `task` from a text or a file, checked; `InvalidValueError` for anything
+    else.
+    """
+    if isinstance(text, Path):
+        with explained("reading", text):
+            text = text.read_bytes()
     try:
         document = strict_json.loads(text)
     except ValueError as error:
@@ -136,17 +143,17 @@ def read_json(task: Task, text: str | bytes) -> Imported:
     for name, value in values.items():
         whole = name in ("seed", "horizon")
         if not (
-            type(value) is int and 0 <= value < LARGEST
+            type(value) is int and 0 <= value < SEEDS
             if whole
             else isinstance(value, str) and value.isprintable()
         ):
             _refuse(f"{name} = {value!r:.40}")
     _require_time(values["created"])
     if not _HEX.fullmatch(values["fingerprint"]) or not _HEX.fullmatch(values["policy_sha256"]):
-        _refuse("hashes that are none")
+        _refuse("something that is not a hash")
     if values["horizon"] != task.horizon:
         _refuse(f"a horizon of {values['horizon']} where the task has {task.horizon}")
-    events, state = [], State(values["horizon"])
+    events, state = [], ExperimentState(values["horizon"])
     for number, row in enumerate(rows, start=1):
         try:
             event = _event(task, row)
@@ -160,15 +167,17 @@ def read_json(task: Task, text: str | bytes) -> Imported:
 def _policies(given: Any, events: Sequence[Event]) -> dict[str, bytes]:
     """The files of refined policies, each with the hash that its event names."""
     if not isinstance(given, dict):
-        _refuse("policies that are none")
+        _refuse("something that is not policies")
     found = {}
-    for sha256 in dict.fromkeys(event.data["policy"] for event in events if event.kind == REFINED):
+    for sha256 in dict.fromkeys(
+        event.data["policy"] for event in events if event.kind == Kind.REFINED
+    ):
         try:
             found[sha256] = base64.b64decode(_text(given.get(sha256)), validate=True)
         except ValueError:
             _refuse(f"the policy {sha256[:16]}")
         if hashlib.sha256(found[sha256]).hexdigest() != sha256:
-            _refuse(f"the policy {sha256[:16]}, which is another")
+            _refuse(f"another policy than {sha256[:16]}")
     return found
 
 
@@ -177,25 +186,25 @@ def _event(task: Task, row: Any) -> Event:
     if (
         not isinstance(row, dict)
         or set(row) != names
-        or row["kind"] not in KINDS
+        or row["kind"] not in list(Kind)
         or not isinstance(row["data"], dict)
     ):
         _refuse("missing or unknown fields")
     if (
         type(row["sequence"]) is not int
         or type(row["step"]) is not int
-        or not 0 <= row["step"] <= LONGEST_PLAN + 1
+        or not 0 <= row["step"] <= LONGEST_HORIZON + 1
     ):
-        _refuse("numbers that are none")
+        _refuse("something that is not a step")
     _require_time(row["at"])
     if row["token"] is not None:
-        check_text("a token", _text(row["token"]), longest=200)
+        check_text("a token", _text(row["token"]), longest=LONGEST_TOKEN)
     kind, data = row["kind"], row["data"]
     checks = _checks(task).get(kind, {})
     if not set(checks) - OPTIONAL <= set(data) <= set(checks):
         _refuse(f"the data of '{kind}'")
     read = {name: check(data[name]) for name, check in checks.items() if name in data}
-    if kind == LIMITED and (read["low"], read["high"]) != (None, None):
+    if kind == Kind.LIMITED and (read["low"], read["high"]) != (None, None):
         read = limits_data(check_limits(task, read["low"], read["high"]))
     return Event(**{**row, "data": read})
 
@@ -207,21 +216,17 @@ def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
         "y": functools.partial(check_outcome, task),
     }
     return {
-        PROPOSED: {name: functools.partial(check_design, task) for name in ("design", "wanted")},
-        OBSERVED: measured,
-        CORRECTED: measured,
-        NOTED: {"text": lambda value: check_text("a note", _text(value), longest=2000, lines=True)},
-        LIMITED: {"low": _row, "high": _row},
-        PLANNED: {"horizon": check_plan},
-        REFINED: {
+        Kind.PROPOSED: dict.fromkeys(("design", "wanted"), functools.partial(check_design, task)),
+        Kind.OBSERVED: measured,
+        Kind.CORRECTED: measured,
+        Kind.NOTED: {"text": lambda value: check_note(_text(value))},
+        Kind.LIMITED: {"low": _row, "high": _row},
+        Kind.PLANNED: {"horizon": check_horizon},
+        Kind.REFINED: {
             "policy": _hash,
-            "horizon": check_plan,
-            "by": lambda value: (
-                value if value in ("score", "pce") else _refuse("an unknown way to refine")
-            ),
-            "steps": lambda value: (
-                value if type(value) is int and value >= 0 else _refuse("a number of steps")
-            ),
+            "horizon": check_horizon,
+            "by": lambda by: by if by in list(RefinedBy) else _refuse("an unknown way to refine"),
+            "steps": _count,
             "seconds": _number,
             "before": lambda value: None if value is None else _remaining(value),
             "after": _remaining,
@@ -230,25 +235,35 @@ def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
     }
 
 
+def _count(value: Any) -> int:
+    return value if type(value) is int and value >= 0 else _refuse("a number of steps")
+
+
 def _row(value: Any) -> Any:
-    return value if value is None or isinstance(value, list) else _refuse("limits that are none")
+    return (
+        value
+        if value is None or isinstance(value, list)
+        else _refuse("something that is not limits")
+    )
 
 
 def _number(value: Any) -> float:
-    return float(value) if type(value) in (int, float) else _refuse("a number that is none")
+    return (
+        float(value) if type(value) in (int, float) else _refuse("something that is not a number")
+    )
 
 
 def _hash(value: Any) -> str:
     return (
         value
         if _HEX.fullmatch(_text(value)) and len(value) == 64
-        else _refuse("a hash that is none")
+        else _refuse("something that is not a hash")
     )
 
 
 def _remaining(value: Any) -> dict[str, float | None]:
     if not isinstance(value, dict) or set(value) != {"lower", "upper", "se"}:
-        _refuse("bounds that are none")
+        _refuse("something that is not bounds")
     return {
         name: None if name == "upper" and each is None else _number(each)
         for name, each in value.items()
@@ -256,7 +271,7 @@ def _remaining(value: Any) -> dict[str, float | None]:
 
 
 def _text(value: Any) -> str:
-    return value if isinstance(value, str) else _refuse("a text that is none")
+    return value if isinstance(value, str) else _refuse("something that is not text")
 
 
 def _require_time(value: Any) -> None:
@@ -273,3 +288,81 @@ def _refuse(got: str) -> Never:
         expected="JSON that scorebed has exported",
         fix="export the experiment again.",
     )
+
+
+# ---- a summary
+
+
+def summarise(
+    experiment: Experiment,
+    path: Path,
+    state: ExperimentState,
+    beliefs: Beliefs,
+    expected: Expectation | None,
+    circumstances: Sequence[str] = (),
+    warnings: Sequence[str] = (),
+    scope: str | None = None,
+) -> dict[str, Any]:
+    """Where an experiment stands and what it says, except for the particles. `problem` is a sentence
+    where there is no posterior, or one not to be trusted.
+    """
+    found: dict[str, Any] = {
+        "posterior": None,
+        "information": None,
+        "ess": None,
+        "particles": None,
+        "problem": None,
+    }
+    try:
+        posterior = beliefs.posterior(state.records)
+    except ScorebedError as error:
+        found["problem"] = str(error)
+    else:
+        found |= {
+            "posterior": [plain(m) for m in posterior.marginals],
+            "information": posterior.information,
+        }
+        found |= {
+            "ess": posterior.ess,
+            "particles": len(posterior.theta),
+            "problem": posterior.warning,
+        }
+    return {
+        **{name: getattr(experiment, name) for name in ("name", "run", "task", "seed", "created")},
+        "db": str(path),
+        "sequence": state.sequence,
+        "step": state.step,
+        "horizon": state.horizon,
+        "trained_horizon": experiment.horizon,
+        "finished": state.finished,
+        "proposal": _values(state.proposal),
+        "records": [_values(record) for record in state.records],
+        "notes": [_values(note) for note in state.notes],
+        "limits": _values(state.limits),
+        "refinement": _values(state.refinement),
+        "circumstances": list(circumstances),
+        "warnings": list(warnings),
+        **found,
+        "scope": scope,
+        "expected": _values(expected),
+    }
+
+
+def _values(part: Any) -> dict[str, Any] | None:
+    return None if part is None else dataclasses.asdict(part)
+
+
+def plain(marginal: MarginalSummary) -> dict[str, Any]:
+    """A marginal with its name and unit."""
+    quantity = marginal.quantity
+    quantiles = {
+        f"{level:g}": value for level, value in zip(QUANTILES, marginal.quantiles, strict=True)
+    }
+    return {
+        "name": quantity.name,
+        "unit": quantity.unit,
+        "nuisance": marginal.nuisance,
+        "mean": marginal.mean,
+        "sd": marginal.sd,
+        "quantiles": quantiles,
+    }

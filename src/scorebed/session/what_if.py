@@ -1,0 +1,88 @@
+"""What may come: the designs that would follow an outcome, and the information to expect by the end.
+
+The bounds in a run's record are means over experiments with the trained policy, as many
+measurements as it was trained for, and no limits; elsewhere they do not apply. After refining there
+is something better. With KL_t gained so far and the EIG of the remaining steps given h_t,
+
+    E[KL_T | h_t] = KL_t + EIG(remaining steps | h_t)
+
+exactly, so bounds of the latter, taken when the policy was refined, give bounds of what to expect
+in this very experiment."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from scorebed.session.events import ExperimentState, Kind, Vector
+
+
+class Foresight(NamedTuple):
+    """An outcome, its level in the predictive distribution, and the design that would follow."""
+
+    level: float
+    y: Vector
+    design: Vector
+
+
+@dataclasses.dataclass(frozen=True)
+class Expectation:
+    """Bounds of the information that an experiment gives by its end, in nats: as the run measured
+    them over many experiments, or as they were found for this one when its policy was refined.
+    """
+
+    lower: float
+    upper: float
+
+
+def typical_outcomes(outcomes: np.ndarray, levels: Sequence[float]) -> list[Vector]:
+    """Outcomes at given levels, from the lowest to the highest, out of many draws.
+
+    A single coordinate has quantiles. Several have no natural order: draws are ordered along the
+    direction in which they vary most, each coordinate in units of its spread, and the draws at
+    these levels are returned."""
+    if outcomes.shape[1] == 1:
+        return [(float(value),) for value in np.quantile(outcomes[:, 0], levels)]
+    spread = outcomes.std(0)
+    centred = (outcomes - outcomes.mean(0)) / np.where(spread > 0, spread, 1.0)
+    along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
+    order = np.argsort(along if along @ centred[:, 0] >= 0 else -along)
+    chosen = [order[round(level * (len(order) - 1))] for level in levels]
+    return [tuple(map(float, outcomes[i])) for i in chosen]
+
+
+def expectation(
+    record: Mapping[str, Any], state: ExperimentState, trained: int
+) -> Expectation | None:
+    """The information to expect by the end; None where no bound applies."""
+    refinement = state.refinement
+    if refinement is not None:
+        since = state.records[refinement.step - 1 :]
+        latest = bool(state.changes) and state.changes[-1].kind == Kind.REFINED
+        after = refinement.after
+        stale = not latest or refinement.outdated or any(r.skipped for r in since)
+        if stale or after.upper is None:
+            return None
+        return Expectation(
+            refinement.information + after.lower, refinement.information + after.upper
+        )
+    lower, upper = record.get("lower"), record.get("upper")
+    if lower is None or upper is None or departures(state, trained):
+        return None
+    return Expectation(lower, upper)
+
+
+def departures(state: ExperimentState, trained: int) -> list[str]:
+    """In what an experiment differs from those that the run's bounds are about."""
+    skipped = sum(record.skipped for record in state.records)
+    return [
+        reason
+        for reason, holds in (
+            ("designs are limited", state.limits is not None),
+            (f"they are for {trained} steps", state.horizon != trained),
+            (f"{skipped} step{'s were' if skipped > 1 else ' was'} skipped", skipped > 0),
+            ("the policy was refined", state.refinement is not None),
+        )
+        if holds
+    ]

@@ -1,7 +1,7 @@
 """Next design → measure → enter → next design:   python client.py tuesday.jsonl [SEED]
 
-Enter `y`, or `y @ xi` if it was measured at another design, or `s` if the trial failed. Every step
-is a line of the file."""
+Enter `y`, or `y @ xi` if it was measured at a different design, or `s` if the trial failed. Every
+step is one line of the file."""
 
 import json
 import math
@@ -15,9 +15,8 @@ from policy import ABOUT, Policy
 def numbers(typed: str, quantities: list[dict[str, Any]]) -> list[float]:
     values = [float(word) for word in typed.split()]
     if len(values) != len(quantities) or not all(map(math.isfinite, values)):
-        raise ValueError(
-            f"expected {len(quantities)} finite numbers: {[q['name'] for q in quantities]}"
-        )
+        names = [quantity["name"] for quantity in quantities]
+        raise ValueError(f"expected {len(names)} finite numbers: {names}")
     return values
 
 
@@ -26,20 +25,15 @@ def main(log: Path, seed: int) -> None:
     policy = Policy(seed := steps[0]["seed"] if steps else seed)
     while len(steps) < ABOUT["horizon"]:
         xi = policy.design(steps)
-        at = ", ".join(
-            f"{q['name']} {x:.6g} {q['unit']}".rstrip()
-            for q, x in zip(ABOUT["designs"], xi, strict=True)
-        )
-        y, _, used = input(
-            f"step {len(steps) + 1} of {ABOUT['horizon']}: measure at {at}\n> "
-        ).partition("@")
+        named = zip(ABOUT["designs"], xi, strict=True)
+        at = ", ".join(f"{q['name']} {x:.6g} {q['unit']}".rstrip() for q, x in named)
+        step = f"step {len(steps) + 1} of {ABOUT['horizon']}"
+        y, _, used = input(f"{step}: measure at {at}\n> ").partition("@")
         try:
-            outcome = (
-                None if y.strip() == "s" and ABOUT["independent"] else numbers(y, ABOUT["outcomes"])
-            )
-            steps.append(
-                {"seed": seed, "xi": numbers(used, ABOUT["designs"]) if used else xi, "y": outcome}
-            )
+            failed = y.strip() == "s" and ABOUT["independent"]
+            outcome = None if failed else numbers(y, ABOUT["outcomes"])
+            xi = numbers(used, ABOUT["designs"]) if used else xi
+            steps.append({"seed": seed, "xi": xi, "y": outcome})
             with log.open("a") as file:
                 file.write(json.dumps(steps[-1]) + "\n")
         except ValueError as error:
@@ -50,4 +44,4 @@ if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), int((sys.argv[2:] or ["0"])[0]))
     except (EOFError, KeyboardInterrupt):
-        sys.exit("\nEverything is stored. The same command goes on.")
+        sys.exit("\nEverything is stored. The same command continues.")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-onnx = pytest.importorskip("onnx", reason="these tests need onnx: pip install onnx")
-onnxruntime = pytest.importorskip(
-    "onnxruntime", reason="these tests need onnxruntime: pip install onnxruntime"
-)
+pytest.importorskip("onnx", reason="these tests need onnx: pip install onnx")
+pytest.importorskip("onnxruntime", reason="these tests need it: pip install onnxruntime")
+
+import onnx
+import onnxruntime
 
 from scorebed.export.jaxpr_to_onnx import (
     CALLS,

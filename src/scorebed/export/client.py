@@ -7,33 +7,29 @@ import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
 
 from policy import ABOUT, Policy
 
+DESIGN, OUTCOME, T = ABOUT["designs"], ABOUT["outcomes"], ABOUT["horizon"]
 
-def numbers(typed: str, quantities: list[dict[str, Any]]) -> list[float]:
+
+def numbers(typed: str, quantities: list[dict]) -> list[float]:
     values = [float(word) for word in typed.split()]
     if len(values) != len(quantities) or not all(map(math.isfinite, values)):
-        names = [quantity["name"] for quantity in quantities]
-        raise ValueError(f"expected {len(names)} finite numbers: {names}")
+        raise ValueError(f"expected finite numbers: {', '.join(q['name'] for q in quantities)}")
     return values
 
 
 def main(log: Path, seed: int) -> None:
     steps = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     policy = Policy(seed := steps[0]["seed"] if steps else seed)
-    while len(steps) < ABOUT["horizon"]:
+    while len(steps) < T:
         xi = policy.design(steps)
-        named = zip(ABOUT["designs"], xi, strict=True)
-        at = ", ".join(f"{q['name']} {x:.6g} {q['unit']}".rstrip() for q, x in named)
-        step = f"step {len(steps) + 1} of {ABOUT['horizon']}"
-        y, _, used = input(f"{step}: measure at {at}\n> ").partition("@")
+        at = ", ".join(f"{q['name']} {xi[i]:.6g} {q['unit']}".strip() for i, q in enumerate(DESIGN))
+        y, _, used = input(f"step {len(steps) + 1} of {T}: measure at {at}\n> ").partition("@")
         try:
-            failed = y.strip() == "s" and ABOUT["independent"]
-            outcome = None if failed else numbers(y, ABOUT["outcomes"])
-            xi = numbers(used, ABOUT["designs"]) if used else xi
-            steps.append({"seed": seed, "xi": xi, "y": outcome})
+            outcome = None if y.strip() == "s" and ABOUT["independent"] else numbers(y, OUTCOME)
+            steps.append({"seed": seed, "xi": numbers(used, DESIGN) if used else xi, "y": outcome})
             with log.open("a") as file:
                 file.write(json.dumps(steps[-1]) + "\n")
         except ValueError as error:

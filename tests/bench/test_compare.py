@@ -5,14 +5,14 @@ with.
 import json
 
 import pytest
+from scorebed.runs.pace import Pace, _pace
+from scorebed.runs.terms import Terms
 
 from scorebed.bench.compare import Entry, Moment, chosen, comparable, remarks, table
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.plots.comparison import draw_comparison
 from scorebed.runs.config import METHODS
-from scorebed.runs.pace import Pace, _pace
-from scorebed.runs.terms import Terms
 from scorebed.tasks import make_task
 
 SMALL = [

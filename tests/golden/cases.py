@@ -8,7 +8,13 @@ from typing import NamedTuple
 TASKS = ("linear-gaussian", "pendulum")  # one whose steps are independent, and one with a state
 
 SCORE = ["score.width=8", "score.particles=2", "score.cloud=2", "score.steps=10", "score.batch=16"]
-TRANSFORMER = ["score.width=16", "score.blocks=1", "score.heads=2", "score.steps=10", "score.batch=16"]
+TRANSFORMER = [
+    "score.width=16",
+    "score.blocks=1",
+    "score.heads=2",
+    "score.steps=10",
+    "score.batch=16",
+]
 LAPLACE = ["score.kind=laplace", "score.particles=2", "score.cloud=2", "score.iterations=4"]
 POLICY = [
     "policy_training.steps=10", "policy_training.batch=16", "policy_training.monitor_every=5",
@@ -53,7 +59,16 @@ class Train(NamedTuple):
     def command(self) -> list[str]:
         """The words of the command line, but for `--out` and `--json`."""
         sets = [word for setting in self.settings for word in ("--set", setting)]
-        return ["train", self.task, "--preset", "quick", "--method", self.method, *self.options, *sets]
+        return [
+            "train",
+            self.task,
+            "--preset",
+            "quick",
+            "--method",
+            self.method,
+            *self.options,
+            *sets,
+        ]
 
 
 def _method(task: str, method: str, *options: str) -> Train:
@@ -67,7 +82,9 @@ def _by_score(task: str, settings: list[str], *options: str) -> Train:
 
 def _trains() -> dict[str, Train]:
     found = {f"{task}/{method}": _method(task, method) for task in TASKS for method in METHODS}
-    found["refused/iosmc"] = Train("linear-gaussian", "iosmc", METHODS["iosmc"], ("--policy", "dad"))
+    found["refused/iosmc"] = Train(
+        "linear-gaussian", "iosmc", METHODS["iosmc"], ("--policy", "dad")
+    )
     # Two sources, which may be exchanged; a void under a line; ten sources.
     found["location-finding/score"] = _method("location-finding", "score")
     found["location-finding/pce"] = _method("location-finding", "pce")
@@ -78,15 +95,22 @@ def _trains() -> dict[str, Train]:
     for task in ("location-finding", "pendulum"):
         found[f"kind/{task}/laplace"] = _by_score(task, LAPLACE)
     for weights in ("none", "learned"):
-        found[f"weights/{weights}"] = _by_score("linear-gaussian", [*SCORE, f"score.weights={weights}"])
+        found[f"weights/{weights}"] = _by_score(
+            "linear-gaussian", [*SCORE, f"score.weights={weights}"]
+        )
     # The defaults, modes and plan, are those of the method score above.
     for policy in ("dad", "static"):
-        found[f"policy/location-finding/{policy}"] = _by_score("location-finding", SCORE, "--policy", policy)
+        found[f"policy/location-finding/{policy}"] = _by_score(
+            "location-finding", SCORE, "--policy", policy
+        )
     for policy in ("gru", "attention"):
         found[f"policy/pendulum/{policy}"] = _by_score("pendulum", SCORE, "--policy", policy)
     found["references"] = Train("linear-gaussian", "score", [*SCORE, *POLICY, *BOUNDS])
     found["repeats"] = Train(
-        "linear-gaussian", "pce", [*CONTRASTIVE, *BOUNDS, *CHOICE, ALONE], ("--repeats", "2", "--policies", "2")
+        "linear-gaussian",
+        "pce",
+        [*CONTRASTIVE, *BOUNDS, *CHOICE, ALONE],
+        ("--repeats", "2", "--policies", "2"),
     )
     found["halvings"] = Train(
         "linear-gaussian", "score", [*SCORE, *POLICY, "policy_training.halvings=1", *BOUNDS, *CHOICE, ALONE],
@@ -101,15 +125,29 @@ def _trains() -> dict[str, Train]:
         ("--score", "{run linear-gaussian/score}", "--policy", "static"),
     )  # fmt: skip
     found["reuse/jointscore"] = Train(
-        "linear-gaussian", "jointscore", [*POLICY, *BOUNDS, ALONE], ("--score", "{run linear-gaussian/score}")
+        "linear-gaussian",
+        "jointscore",
+        [*POLICY, *BOUNDS, ALONE],
+        ("--score", "{run linear-gaussian/score}"),
     )
     found["reuse/varpost"] = Train(
-        "linear-gaussian", "varpost", [*POLICY, *BOUNDS, ALONE], ("--score", "{run linear-gaussian/varpost}")
+        "linear-gaussian",
+        "varpost",
+        [*POLICY, *BOUNDS, ALONE],
+        ("--score", "{run linear-gaussian/varpost}"),
     )
-    for method, budget in {"score": 20_000, "pce": 20_000, "mlmc": 5_000, "iosmc": 5_000, "varpost": 5_000}.items():
+    for method, budget in {
+        "score": 20_000,
+        "pce": 20_000,
+        "mlmc": 5_000,
+        "iosmc": 5_000,
+        "varpost": 5_000,
+    }.items():
         found[f"budget/{method}"] = _method("linear-gaussian", method, "--budget", str(budget))
     found["match"] = _method("linear-gaussian", "pce", "--match", "{run linear-gaussian/score}")
-    found["match/jointscore"] = _method("linear-gaussian", "jointscore", "--match", "{run linear-gaussian/pce}")
+    found["match/jointscore"] = _method(
+        "linear-gaussian", "jointscore", "--match", "{run linear-gaussian/pce}"
+    )
     return found
 
 

@@ -30,8 +30,16 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Diff
     """All that differs beyond its tolerance."""
     for kind in ("exact", "words", "bounds", "numbers"):
         before, after = old.get(kind, {}), new.get(kind, {})
-        yield from (Difference(key, f"missing, was {_short(before[key])}") for key in before if not _anywhere(key, new))
-        yield from (Difference(key, f"new, {_short(after[key])}", True) for key in after if not _anywhere(key, old))
+        yield from (
+            Difference(key, f"missing, was {_short(before[key])}")
+            for key in before
+            if not _anywhere(key, new)
+        )
+        yield from (
+            Difference(key, f"new, {_short(after[key])}", True)
+            for key in after
+            if not _anywhere(key, old)
+        )
         for key in before:
             if key in after:
                 yield from _value(kind, key, before[key], after[key])
@@ -52,7 +60,9 @@ def _anywhere(key: str, case: Mapping[str, Any]) -> bool:
 def _value(kind: str, key: str, a: Any, b: Any) -> Iterator[Difference]:
     if kind == "bounds":
         (value, error), (other, other_error) = a, b
-        if not all(abs(x - y) <= ERRORS * error + TINY for x, y in ((value, other), (error, other_error))):
+        if not all(
+            abs(x - y) <= ERRORS * error + TINY for x, y in ((value, other), (error, other_error))
+        ):
             yield Difference(key, f"{value:.6g} ± {error:.2g} → {other:.6g} ± {other_error:.2g}")
     elif kind == "numbers":
         both_none = math.isnan(a) and math.isnan(b)
@@ -68,10 +78,14 @@ def _arrays(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Differen
     for name, leaf in old.items():
         if name in new:
             if not _same_leaf(leaf, new[name]):
-                yield Difference(name, f"parameters differ by {_distance(leaf, new[name])} of their norm")
+                yield Difference(
+                    name, f"parameters differ by {_distance(leaf, new[name])} of their norm"
+                )
             continue
         alike = [
-            other for other in unclaimed if other.split("/")[0] == name.split("/")[0] and _same_leaf(leaf, new[other])
+            other
+            for other in unclaimed
+            if other.split("/")[0] == name.split("/")[0] and _same_leaf(leaf, new[other])
         ]
         if alike:
             unclaimed.remove(alike[0])
@@ -107,10 +121,14 @@ def _short(value: Any) -> str:
 
 def main() -> None:
     """Print a line for every case, and below it what differs."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
-    parser.add_argument("--accept", nargs="*", default=[], metavar="PATTERN", help="differences that are meant")
+    parser.add_argument(
+        "--accept", nargs="*", default=[], metavar="PATTERN", help="differences that are meant"
+    )
     asked = parser.parse_args()
     old, new = (json.loads(path.read_text()) for path in (asked.old, asked.new))
     violations = 0
@@ -121,15 +139,24 @@ def main() -> None:
             violations += name in old
             continue
         found = list(differences(old[name], new[name]))
-        kept = [each._replace(allowed=each.allowed or _accepted(name, each, asked.accept)) for each in found]
+        kept = [
+            each._replace(allowed=each.allowed or _accepted(name, each, asked.accept))
+            for each in found
+        ]
         wrong = sum(not each.allowed for each in kept)
         violations += wrong
         state = (
-            f"{wrong} violations" if wrong else "equal bits" if equal_bits(old[name], new[name]) else "within tolerance"
+            f"{wrong} violations"
+            if wrong
+            else "equal bits"
+            if equal_bits(old[name], new[name])
+            else "within tolerance"
         )
         sys.stdout.write(f"{name:<40} {state}\n")
         for each in kept:
-            sys.stdout.write(f"    {'allowed' if each.allowed else 'WRONG':<8} {each.key}: {each.what}\n")
+            sys.stdout.write(
+                f"    {'allowed' if each.allowed else 'WRONG':<8} {each.key}: {each.what}\n"
+            )
     sys.stdout.write(f"{violations} violations in {len(old)} cases\n")
     sys.exit(1 if violations else 0)
 

@@ -35,7 +35,11 @@ def fill(name: str, shape: list[int]) -> np.ndarray:
 def write_file(path: Path, leaves: Mapping[str, list[int]], metadata: Mapping[str, Any]) -> None:
     """A file of leaves, as `scorebed` 0.1.0 wrote it."""
     header = json.dumps({"format": 1, "keys": {}, "metadata": metadata})
-    save_file({name: fill(name, shape) for name, shape in leaves.items()}, path, metadata={"scorebed": header})
+    save_file(
+        {name: fill(name, shape) for name, shape in leaves.items()},
+        path,
+        metadata={"scorebed": header},
+    )
 
 
 def copy_run(name: str, path: Path, **values: str) -> Path:
@@ -43,7 +47,9 @@ def copy_run(name: str, path: Path, **values: str) -> Path:
     shutil.copytree(RUNS / name, path)
     text = (path / "config.toml").read_text()
     for key, value in values.items():
-        text, count = re.subn(rf"^{key} = .*$", f"{key} = {json.dumps(value)}", text, count=1, flags=re.MULTILINE)
+        text, count = re.subn(
+            rf"^{key} = .*$", f"{key} = {json.dumps(value)}", text, count=1, flags=re.MULTILINE
+        )
         assert count == 1, key
     (path / "config.toml").write_text(text)
     return path
@@ -53,7 +59,9 @@ def policy_run(name: str, kind: Mapping[str, Any], path: Path) -> Path:
     """A run of TASK/POLICY."""
     task, policy = name.split("/")
     copy_run("pce", path, task=task, policy=policy)
-    write_file(path / "policy-0.safetensors", kind["leaves"], {"task": kind["task"], "policy": policy})
+    write_file(
+        path / "policy-0.safetensors", kind["leaves"], {"task": kind["task"], "policy": policy}
+    )
     return path
 
 
@@ -80,5 +88,8 @@ def designs(policy: Any, task: Any) -> Any:
 def scores(score: Any, task: Any) -> Any:
     """The value of a score on one history, both of its parts in one vector."""
     steps = jnp.arange(1.0, task.horizon + 1)[:, None]
-    s_y, s_xi = score(jnp.sin(steps) * jnp.ones(task.outcome_dim), 0.5 * jnp.cos(steps) * jnp.ones(task.designs.dim))
+    s_y, s_xi = score(
+        jnp.sin(steps) * jnp.ones(task.outcome_dim),
+        0.5 * jnp.cos(steps) * jnp.ones(task.designs.dim),
+    )
     return jnp.concatenate([s_y.ravel(), s_xi.ravel()])

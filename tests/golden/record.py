@@ -73,7 +73,9 @@ class Workshop:
     def version(self) -> str:
         """Where the library is imported from."""
         command = [sys.executable, "-c", "import scorebed; print(scorebed.__file__)"]
-        return subprocess.run(command, env=self._environment, text=True, capture_output=True, check=True).stdout.strip()
+        return subprocess.run(
+            command, env=self._environment, text=True, capture_output=True, check=True
+        ).stdout.strip()
 
     def train(self, name: str, train: Train | None = None) -> tuple[Path, Answer]:
         """The run of that name and what its command answered; made by the first who asks."""
@@ -155,7 +157,12 @@ def metrics(path: Path) -> dict[str, Any]:
         record = json.loads(line)
         stages[record.pop("stage")].append(record)
     return {
-        stage: {"steps": lines[-1]["step"], "first": lines[0], "last": lines[-1], "lines": len(lines)}
+        stage: {
+            "steps": lines[-1]["step"],
+            "first": lines[0],
+            "last": lines[-1],
+            "lines": len(lines),
+        }
         for stage, lines in stages.items()
     }
 
@@ -166,12 +173,18 @@ def of_run(path: Path, answer: Answer, *, small: int = SMALL) -> Case:
         return plain({"exit": answer.code, "error": answer.err})
     record = json.loads((path / "record.json").read_text())
     told = json.loads(answer.out)
-    choices = {file.stem: json.loads(file.read_text()) for file in sorted(path.glob("choice-*.json"))}
+    choices = {
+        file.stem: json.loads(file.read_text()) for file in sorted(path.glob("choice-*.json"))
+    }
     document = {"exit": 0, **record, "choices": choices, "metrics": metrics(path)}
-    document["told as recorded"] = all(told[name] == record[name] for name in record if name not in VOLATILE)
+    document["told as recorded"] = all(
+        told[name] == record[name] for name in record if name not in VOLATILE
+    )
     files = sorted(path.glob("*.safetensors"))
     return plain(document) | {
-        "arrays": {f"{file.stem}/{n}": leaf for file in files for n, leaf in arrays(file, small).items()}
+        "arrays": {
+            f"{file.stem}/{n}": leaf for file in files for n, leaf in arrays(file, small).items()
+        }
     }
 
 
@@ -194,7 +207,9 @@ def command_case(shop: Workshop, name: str) -> Case:
     if before == ["report"]:
         page = (path / "report.html").read_text()
         headings = re.findall(r"<h[12][^>]*>(.*?)</h[12]>", page, flags=re.DOTALL)
-        document["headings"] = [f"heading: {text}" for text in headings]  # words may change, their number may not
+        document["headings"] = [
+            f"heading: {text}" for text in headings
+        ]  # words may change, their number may not
     return plain(document)
 
 
@@ -209,7 +224,18 @@ def session_case(shop: Workshop, name: str) -> Case:
     run, options, lines = SESSIONS[name]
     path, _ = shop.train(run)
     db = shop.folder / f"{name.replace('/', '_')}.sqlite"
-    words = ["live", str(path), "--db", str(db), "--experiment", "bench", "--seed", "3", *options, "--json"]
+    words = [
+        "live",
+        str(path),
+        "--db",
+        str(db),
+        "--experiment",
+        "bench",
+        "--seed",
+        "3",
+        *options,
+        "--json",
+    ]
     answer = shop.answer(*words, typed=lines)
     if answer.code:
         return plain({"exit": answer.code, "error": answer.err})
@@ -273,23 +299,43 @@ def make_case(shop: Workshop, name: str) -> Case:
 
 def main() -> None:
     """Record, one case after another or a few at once; the file is written anew after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--source", type=Path, required=True, help="a checkout; its src/ is what runs")
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--source", type=Path, required=True, help="a checkout; its src/ is what runs"
+    )
     parser.add_argument("--out", type=Path, required=True, help="the JSON file to write")
-    parser.add_argument("--only", nargs="+", default=["*"], help="names of cases, or patterns such as 'budget/*'")
+    parser.add_argument(
+        "--only", nargs="+", default=["*"], help="names of cases, or patterns such as 'budget/*'"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
-    parser.add_argument("--cache", type=Path, help="a folder of compiled programs; a temporary one if left out")
-    parser.add_argument("--go-on", action="store_true", help="keep the cases that the JSON file has already")
+    parser.add_argument(
+        "--cache", type=Path, help="a folder of compiled programs; a temporary one if left out"
+    )
+    parser.add_argument(
+        "--go-on", action="store_true", help="keep the cases that the JSON file has already"
+    )
     asked = parser.parse_args()
-    names = [name for name in NAMES if any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.only)]
+    names = [
+        name for name in NAMES if any(fnmatch.fnmatchcase(name, pattern) for pattern in asked.only)
+    ]
     if not names:
         parser.error(f"no case is named {' or '.join(asked.only)}; there are {', '.join(NAMES)}")
-    cases: dict[str, Case] = json.loads(asked.out.read_text()) if asked.go_on and asked.out.exists() else {}
+    cases: dict[str, Case] = (
+        json.loads(asked.out.read_text()) if asked.go_on and asked.out.exists() else {}
+    )
     with tempfile.TemporaryDirectory(prefix="golden-") as folder:
-        shop = Workshop(asked.source.resolve(), Path(folder), (asked.cache or Path(folder) / "compiled").resolve())
+        shop = Workshop(
+            asked.source.resolve(),
+            Path(folder),
+            (asked.cache or Path(folder) / "compiled").resolve(),
+        )
         sys.stderr.write(f"recording {shop.version()}\n")
         with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
-            running = {pool.submit(make_case, shop, name): name for name in names if name not in cases}
+            running = {
+                pool.submit(make_case, shop, name): name for name in names if name not in cases
+            }
             for done in concurrent.futures.as_completed(running):
                 name = running[done]
                 cases[name] = done.result()

@@ -68,7 +68,9 @@ def check(name: str, case: dict) -> None:
         PATH.write_text("{\n" + ",\n".join(lines) + "\n}\n")
         pytest.skip("written, not compared")
     wrong = [
-        f"{each.key}: {each.what}" for each in differences(json.loads(PATH.read_text())[name], case) if not each.allowed
+        f"{each.key}: {each.what}"
+        for each in differences(json.loads(PATH.read_text())[name], case)
+        if not each.allowed
     ]
     assert wrong == []
 
@@ -82,7 +84,9 @@ def _rounded(value: Any) -> Any:
     return float(f"{value:.9g}") if isinstance(value, float) else value
 
 
-@pytest.mark.parametrize("name", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
+@pytest.mark.parametrize(
+    "name", [*RUNS, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
 def test_a_run_computes_what_it_did(answer, tmp_path, name):
     path = tmp_path / "run"
     found = answer(*TRAINS[name].command(), "--out", str(path), "--json")
@@ -99,5 +103,13 @@ def test_a_session_is_what_it_was(answer, tmp_path, monkeypatch):
     path = tmp_path / "run"
     assert answer(*TRAINS["budget/pce"].command(), "--out", str(path), "--json").code == 0
     monkeypatch.setattr(sys, "stdin", io.StringIO("0.5\nu\n0.7\n-0.4 @ 1.25\nc 1 0.6\n0.2\nq\n"))
-    options = ["--db", str(tmp_path / "live.sqlite"), "--experiment", "bench", "--seed", "3", "--json"]
+    options = [
+        "--db",
+        str(tmp_path / "live.sqlite"),
+        "--experiment",
+        "bench",
+        "--seed",
+        "3",
+        "--json",
+    ]
     check("session", plain(json.loads(answer("live", str(path), *options).out)))

@@ -22,11 +22,19 @@ def case(tmp_path):
     drawn = np.random.default_rng(0).standard_normal
 
     def make(small: float = 0.0, large: float = 0.0, name: str = "large") -> dict:
-        leaves = {"small": np.arange(1.0, 9.0, dtype=np.float32), name: np.ones((40, 40), np.float32)}
+        leaves = {
+            "small": np.arange(1.0, 9.0, dtype=np.float32),
+            name: np.ones((40, 40), np.float32),
+        }
         leaves["small"][0] += small * np.linalg.norm(leaves["small"])
-        leaves[name] += np.float32(large) * drawn((40, 40)).astype(np.float32)  # whose norm is about that of the leaf
+        leaves[name] += np.float32(large) * drawn((40, 40)).astype(
+            np.float32
+        )  # whose norm is about that of the leaf
         save_file(leaves, tmp_path / "policy-0.safetensors")
-        found = {f"policy-0/{leaf}": value for leaf, value in arrays(tmp_path / "policy-0.safetensors").items()}
+        found = {
+            f"policy-0/{leaf}": value
+            for leaf, value in arrays(tmp_path / "policy-0.safetensors").items()
+        }
         return copy.deepcopy(CASE) | {"arrays": found}
 
     return make

@@ -34,13 +34,17 @@ def test_a_finished_run_gives_the_designs_and_scores_it_gave(name):
 @pytest.mark.parametrize("name", POLICIES)
 def test_the_leaves_of_every_policy_find_their_places(tmp_path, name):
     run = sb.load(policy_run(name, KINDS["policies"][name], tmp_path / "run"))
-    np.testing.assert_allclose(designs(run.policy, run.task), KINDS["policies"][name]["designs"], **CLOSE)
+    np.testing.assert_allclose(
+        designs(run.policy, run.task), KINDS["policies"][name]["designs"], **CLOSE
+    )
 
 
 @pytest.mark.parametrize("name", SCORES)
 def test_the_leaves_of_every_score_find_their_places(tmp_path, name):
     run = sb.load(score_run(name, KINDS["scores"][name], tmp_path / "run"))
-    np.testing.assert_allclose(scores(run.score, run.task), KINDS["scores"][name]["scores"], **CLOSE)
+    np.testing.assert_allclose(
+        scores(run.score, run.task), KINDS["scores"][name]["scores"], **CLOSE
+    )
 
 
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint(tmp_path, capsys):
@@ -50,13 +54,17 @@ def test_a_run_that_was_killed_goes_on_from_its_checkpoint(tmp_path, capsys):
         main(["resume", str(path), "--json"])
     assert not ended.value.code
     record = json.loads(capsys.readouterr().out)
-    assert {name: record[name] for name in ("nle", "nle_stages")} == {k: expected[k] for k in ("nle", "nle_stages")}
+    assert {name: record[name] for name in ("nle", "nle_stages")} == {
+        k: expected[k] for k in ("nle", "nle_stages")
+    }
     found = metrics(path)
     assert {stage: lines["steps"] for stage, lines in found.items()} == expected["steps"]
     assert found["policy-0-0"]["first"]["seconds"] == pytest.approx(
         _seconds_before()
     )  # what was done is not done again
-    np.testing.assert_allclose(load_file(path / "policy-0.safetensors")["us"], expected["us"], **CLOSE)
+    np.testing.assert_allclose(
+        load_file(path / "policy-0.safetensors")["us"], expected["us"], **CLOSE
+    )
     assert record["lower"] == pytest.approx(expected["lower"], abs=0.1 * expected["lower_se"])
 
 
@@ -79,7 +87,9 @@ def test_the_kept_experiments_have_events_of_every_kind():
 def test_an_experiment_stands_where_it_stood(db, name):
     expected = LIVE[name]
     with sb.Session.open(sb.load(RUNS / "pce"), db=db, experiment=name) as session:
-        assert [[event.kind, event.step, dict(event.data)] for event in session.history()] == expected["events"]
+        assert [
+            [event.kind, event.step, dict(event.data)] for event in session.history()
+        ] == expected["events"]
         told = json.loads(json.dumps(session.summary()))
     before, now = plain(expected["summary"]), plain(told)
     assert {key: now["exact"].get(key) for key in before["exact"]} == before["exact"]
@@ -95,7 +105,10 @@ def test_an_experiment_proposes_again_what_it_proposed(db, name):
         pending = session.propose()
         assert list(pending.design) == LIVE[name]["summary"]["proposal"]["design"]
         (measured,) = session.state.records[0].y
-        for y in (measured + 0.1, measured):  # there and back: the design is chosen anew, from the same outcomes
+        for y in (
+            measured + 0.1,
+            measured,
+        ):  # there and back: the design is chosen anew, from the same outcomes
             session.correct(1, y)
             again = session.propose()
         assert again.id > pending.id

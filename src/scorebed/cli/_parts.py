@@ -44,10 +44,16 @@ class RunParts:
             sampler=part(SAMPLER, self.sampler),
         )
 
+    def options(self) -> dict[str, str]:
+        """The options that were given."""
+        given = {
+            f"--{name.replace('_', '-')}": value for name, value in dataclasses.asdict(self).items()
+        }
+        return {name: value for name, value in given.items() if value}
+
     def __str__(self) -> str:
         """The options again, as they are written."""
-        given = {name.replace("_", "-"): value for name, value in dataclasses.asdict(self).items()}
-        return "".join(f" --{name} {value}" for name, value in given.items() if value)
+        return "".join(f" {name} {value}" for name, value in self.options().items())
 
 
 def part(kind: "PartKind", name: str | None) -> "UserPart | None":

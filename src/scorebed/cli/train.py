@@ -115,7 +115,7 @@ def train(
     given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
     request = Request(
         task_name=task,
-        task=make_task(task) if user is None else user.task,
+        task=make_task(task) if user is None else user.task,  # type: ignore[union-attr]
         preset=preset,
         method=method,
         policy=policy,

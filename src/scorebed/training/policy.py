@@ -13,7 +13,7 @@ import jax
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed._jit import jit_once
 from scorebed._sharding import shard_batch

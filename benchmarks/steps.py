@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from flops import flops
 from measuring import arguments, best_of, table
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.policies import make_policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate

@@ -15,7 +15,6 @@ import optax
 import pytest
 from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Scalar
-from scorebed.presets.values import preset_values
 
 from scorebed.baselines.iosmc.conditional_smc import sweep
 from scorebed.baselines.iosmc.ibis import ibis
@@ -33,6 +32,7 @@ from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.nle import IOSMC2
 from scorebed.policies import make_policy
 from scorebed.policies.base import StochasticPolicy
+from scorebed.presets.reader import preset_values
 from scorebed.rollout import simulate, simulate_outcomes
 from scorebed.runs.serialisation import decode_leaves, encode_leaves
 from scorebed.tasks import ORACLE_TASKS, make_task

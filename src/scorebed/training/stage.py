@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import equinox as eqx
 import numpy as np
@@ -157,17 +157,19 @@ class SingleStage(Stage):
         return self.once_nle + watched.done * self.step_nle
 
 
-class StepCosts(Protocol):
+class StepCosts(eqx.Module):
     """What the steps of a batch of restarts cost."""
 
+    @abc.abstractmethod
     def at_most(self, ladder: Sequence[Rung], steps: int) -> int:
         """Of all restarts up to step `steps`, whichever are stopped."""
 
+    @abc.abstractmethod
     def exactly(self, steps: Sequence[int]) -> int:
         """Of restarts that have taken so many steps each."""
 
 
-class FixedCost(eqx.Module):
+class FixedCost(StepCosts):
     """Every step of every restart costs the same."""
 
     nle: int
@@ -179,7 +181,7 @@ class FixedCost(eqx.Module):
         return sum(steps) * self.nle
 
 
-class DrawnCost(eqx.Module):
+class DrawnCost(StepCosts):
     """The cost of a step depends on its draws: `of(count, steps)` is that of each restart and step."""
 
     of: Callable[[int, int], Int[np.ndarray, "P steps"]]

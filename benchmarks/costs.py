@@ -28,7 +28,7 @@ from scorebed.bounds.contrastive import GROUPS, eig_bounds
 from scorebed.plots.experiments import FAINT, LINES, SOFT
 from scorebed.policies import make_policy, paper_policy
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
@@ -131,9 +131,8 @@ class Clock:
 def fresh_score(sizes: Sizes, width: int) -> Score:
     task = sizes.task
     wanted = {"particles": 8, "cloud": 8, "width": width, "blocks": 4, "heads": 8}
-    return make_score(
-        "particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY
-    )
+    standardise = standardiser(task, paper_sampler(task), key=KEY)
+    return make_score(score_kind("particles", wanted), task, standardise, key=KEY)
 
 
 @functools.cache

@@ -35,7 +35,7 @@ import scorebed  # before JAX, so that the memory allocator is set
 import equinox as eqx
 import jax.random as jr
 import numpy as np
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import make_config

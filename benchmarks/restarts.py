@@ -21,7 +21,7 @@ import scorebed  # before JAX, so that the memory allocator is set
 import jax
 import jax.random as jr
 from measuring import arguments, table
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.bounds.contrastive import eig_bounds
 from scorebed.runs.budget import group_cost
 from scorebed.runs.config import make_config

@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import jax.random as jr
 from flops import flops
 from measuring import arguments, best_of, table
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.policies import make_policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks import make_task
@@ -56,9 +56,8 @@ def fresh_score(task: Task, sizes: dict[str, Any]) -> Score:
         for name, default in (("blocks", 4), ("heads", 8), ("iterations", 16))
     }
     wanted |= {name: sizes[name] for name in ("particles", "cloud", "width")}
-    return make_score(
-        "particles", task, standardiser(task, paper_sampler(task), key=KEY), wanted, key=KEY
-    )
+    standardise = standardiser(task, paper_sampler(task), key=KEY)
+    return make_score(score_kind("particles", wanted), task, standardise, key=KEY)
 
 
 def score_step(name: str, *, small: bool) -> Step:

@@ -12,7 +12,7 @@ import pytest
 import scorebed as sb
 from scorebed.cli._app import COMMANDS
 from scorebed.policies import paper_policy
-from scorebed.samplers.mixture import Mixture
+from scorebed.samplers.mixture import SamplerMixture
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import IID, Markov
 from scorebed.tasks.spaces import Box
@@ -229,7 +229,7 @@ def test_quantities_have_the_names_units_and_limits_of_the_code(name):
 def test_sampler_and_policy_are_those_of_the_code(name):
     task, text = make_task(name), section(name)
     sampler = sb.paper_sampler(task)
-    parts = (sampler, *sampler.components) if isinstance(sampler, Mixture) else (sampler,)
+    parts = (sampler, *sampler.components) if isinstance(sampler, SamplerMixture) else (sampler,)
     assert all(f"`{type(part).__name__}`" in text for part in parts)
     assert f"Policy: `{paper_policy(task)}`" in text
     assert paper_policy(task) in sb.POLICIES

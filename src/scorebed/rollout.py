@@ -1,7 +1,7 @@
 """The only loops over experiment steps: a policy acting on a task, and the likelihood of a history.
 
-Everything is for one experiment; `vmap` over parameters, noise or trajectories outside. The states
-of iid and Markov tasks follow from the data alone, so their likelihoods need no loop at all."""
+Everything is for one experiment; `vmap` over parameters, noise or trajectories outside. Where the
+states follow from the data alone (`Task.states_follow_data`), likelihoods need no loop at all."""
 
 import equinox as eqx
 import jax
@@ -11,9 +11,11 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.keys import named
 from scorebed.policies.base import Memory, Policy
-from scorebed.policies.random import Replay
-from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.policies.random import RandomDesigns, Replay
+from scorebed.samplers.base import DesignSampler
+from scorebed.tasks.base import State, Task
 
+PILOT = 1024
 TILE = 8192  # numbers: 32 kB
 FEW = 8  # coordinates of a parameter that need no tiles
 
@@ -60,11 +62,19 @@ def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
     return rollout(task, policy, task.prior.sample(key=named(key, "theta")), noise)
 
 
+def pilot_runs(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Trajectory:
+    """A batch of `PILOT` experiments with designs of a sampler, from which inputs are standardised
+    and residuals weighed. Simulations only: no likelihood is evaluated.
+    """
+    designs = RandomDesigns(sampler)
+    return jax.vmap(lambda k: simulate(task, designs, key=k))(jr.split(key, PILOT))
+
+
 def simulate_outcomes(
     task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dn"]
 ) -> Float[Array, "T dy"]:
     """Outcomes of designs that were fixed before the experiment."""
-    if isinstance(task, IID):
+    if task.exchangeable_steps:
         return jax.vmap(task.outcome, in_axes=(None, None, 0, 0))(theta, None, xis, noise)
     return rollout(task, Replay(), theta, Noise(noise, xis)).ys
 
@@ -73,9 +83,9 @@ def log_likelihood(
     task: Task, theta: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Scalar:
     """log p(y_{1:T} | ξ_{1:T}, θ). T NLE."""
-    if isinstance(task, IID | Markov):
+    if task.states_follow_data:
         return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(
-            ys, theta, states_before(task, ys), xis
+            ys, theta, task.states_before(ys), xis
         ).sum()
     return _scan_history(task, theta[:, None], ys, xis)[0]
 
@@ -87,15 +97,15 @@ def log_likelihoods(
 
     The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row
     per parameter coordinate, so that each scalar of the task becomes a contiguous vector. `vmap`
-    over trajectories outside. Many coordinates are taken in tiles that stay in a core's own cache:
-    three times as fast with thirty of them."""
+    over trajectories outside. Many coordinates are taken in tiles that fit a core's cache: three
+    times as fast with thirty of them."""
     M, k = thetas.shape
     tile = 1 << max(TILE // k, 1).bit_length() - 1  # a power of two, as chunks of parameters are
     if k > FEW and tile < M and M % tile == 0:
         tiles = thetas.reshape(-1, tile, k)
         return jax.lax.map(lambda part: log_likelihoods(task, part, ys, xis), tiles).reshape(M)
     columns = thetas.T
-    if not isinstance(task, IID | Markov):
+    if not task.states_follow_data:
         return _scan_history(task, columns, ys, xis)
     log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
 
@@ -104,41 +114,31 @@ def log_likelihoods(
         return total + log_prob(y, columns, state, xi), None
 
     return jax.lax.scan(
-        step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, states_before(task, ys), xis)
+        step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, task.states_before(ys), xis)
     )[0]
 
 
 def step_log_likelihoods(
-    task: IID | Markov,
-    thetas: Float[Array, "M k"],
-    ys: Float[Array, "T dy"],
-    xis: Float[Array, "T dx"],
+    task: Task, thetas: Float[Array, "M k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Float[Array, "T M"]:
-    """log p(y_t | ξ_t, θ_m, state) for a few parameters, all steps at once. M·T NLE."""
+    """log p(y_t | ξ_t, θ_m, state) for a few parameters, all steps at once, of a task whose states
+    follow from the data. M·T NLE.
+    """
     over_thetas = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
-    return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(
-        ys, thetas.T, states_before(task, ys), xis
-    )
+    return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(ys, thetas.T, task.states_before(ys), xis)
 
 
 def price(task: Task, xis: Float[Array, "T dx"]) -> Scalar:
-    """What designs cost in nats, price · Σ_t cost(ξ_t): what every estimator takes off. Zero where
+    """What designs cost in nats, price · Σ_t cost(ξ_t), which every estimator subtracts. Zero where
     they cost nothing.
     """
     return jnp.zeros((), xis.dtype) if task.cost is None else task.cost.price * task.cost.total(xis)
 
 
-def states_before(task: IID | Markov, ys: Float[Array, "T dy"]) -> State:
-    """The state before every step, from the data alone."""
-    if isinstance(task, IID):
-        return None
-    return jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]])
-
-
 def _scan_history(
     task: Task, columns: Float[Array, "k M"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Float[Array, " M"]:
-    """Likelihoods where each parameter carries a state of its own."""
+    """Likelihoods where each parameter carries its state along."""
     log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, 0, None))
     advance = jax.vmap(task.advance, in_axes=(1, 0, None, None))
 

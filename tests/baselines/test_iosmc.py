@@ -17,12 +17,11 @@ from jax.scipy.stats import norm
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.baselines.iosmc.conditional_smc import sweep
-from scorebed.baselines.iosmc.ibis import ibis, require_data_states
+from scorebed.baselines.iosmc.ibis import ibis
 from scorebed.baselines.iosmc.training import (
     DegenerateParticlesError,
     IOSMCSettings,
     log_policy,
-    paper_settings,
     realised_nle,
     start_iosmc,
     train_iosmc,
@@ -33,10 +32,11 @@ from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.nle import IOSMC2
 from scorebed.policies import make_policy
 from scorebed.policies.base import StochasticPolicy
+from scorebed.presets.reader import preset_values
 from scorebed.rollout import simulate, simulate_outcomes
 from scorebed.runs.serialisation import decode_leaves, encode_leaves
 from scorebed.tasks import ORACLE_TASKS, make_task
-from scorebed.tasks.base import History, Task
+from scorebed.tasks.base import History, Task, require_data_states
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Quantity, Real, Space
@@ -442,11 +442,9 @@ class Stateful(History):
 
 def test_what_it_cannot_do_is_refused():
     with pytest.raises(InvalidValueError, match="Markov transitions"):
-        require_data_states(Stateful())
+        require_data_states(Stateful(), "IO-SMC²", fix="use another method.")
     with pytest.raises(InvalidValueError, match="density of its designs"):
         train_iosmc(TASK, make_policy("static", TASK, key=jr.key(0)), CLIMB, key=jr.key(0))
-    with pytest.raises(InvalidValueError, match="pendulum, cart-pole or double link"):
-        paper_settings(TASK)
     for wrong in (
         {"trajectories": 1},
         {"particles": 1},
@@ -466,7 +464,9 @@ def test_paper_settings_cost_what_the_paper_says():
     }
     for name, expected in table.items():
         task = make_task(name)
-        settings = paper_settings(task)
+        preset = preset_values("paper", name, task, method="iosmc")
+        sizes, rate = preset["iosmc"], preset["policy_training"]["learning_rate"]
+        settings = IOSMCSettings(**sizes, learning_rate=rate)
         assert (settings.tempering, settings.penalty, settings.learning_rate) == expected
         assert worst_start(task, settings) + 25 * worst_iteration(task, settings) == 53_427_776_000
         assert bill(task, settings, 25).lower == 1_336_294_400

@@ -5,13 +5,14 @@ with.
 import json
 
 import pytest
-
-from scorebed.bench.compare import Entry, Moment, chosen, comparable, draw, remarks, table
-from scorebed.cli._app import run as main
-from scorebed.errors import UnknownNameError
-from scorebed.runs.config import METHODS
 from scorebed.runs.pace import Pace, _pace
 from scorebed.runs.terms import Terms
+
+from scorebed.bench.compare import Entry, Moment, chosen, comparable, remarks, table
+from scorebed.cli._app import run as main
+from scorebed.errors import UnknownNameError
+from scorebed.plots.comparison import draw_comparison
+from scorebed.runs.config import METHODS
 from scorebed.tasks import make_task
 
 SMALL = [
@@ -72,7 +73,7 @@ def test_a_bound_at_its_ceiling_is_marked():
 @pytest.mark.parametrize(("against", "spent"), [("nle", [1e5, 1e6]), ("seconds", [7.0, 15.0])])
 def test_the_picture_has_every_method(against, spent):
     floor = entry("random")._replace(record=dict(entry("random").record) | {"nle": 0}, curve=[])
-    figure = draw([entry("pce"), floor], "title", against=against)
+    figure = draw_comparison([entry("pce"), floor], "title", against=against)
     assert list(figure.axes[0].lines[0].get_xdata()) == spent
     labels = figure.axes[0].get_legend_handles_labels()[1]
     assert sorted(label.split()[0] for label in labels) == ["pce", "random"]

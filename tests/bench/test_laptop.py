@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
-from scorebed.bench.laptop import COLUMNS, PAPER, Reached, draw, table
+from scorebed.bench.laptop import COLUMNS, PAPER, Reached, table
 from scorebed.cli._app import run as main
+from scorebed.plots.comparison import draw_bench
 from scorebed.tasks import TASKS
 
 TINY = [
@@ -52,7 +53,7 @@ def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_acr
     assert several.row()[3:8] == ["4.00 ± 1.00", "4.50 ± 1.00", "4.10 ± 1.00 – 4.30 ± 1.10", "", ""]
     assert table([alone]).splitlines()[0].count("|") == len(COLUMNS) + 1
     # The picture has every figure of the rows, and each kind of mark once in its legend.
-    (axes,) = draw([alone, several], "a preset").axes
+    (axes,) = draw_bench([alone, several], PAPER, "a preset").axes
     drawn = {round(float(x), 2) for line in axes.lines for x in line.get_xdata()}
     assert {3.0, 4.0, 3.1, 4.1, 1.0, 2.0, 3.95} <= drawn
 

@@ -16,6 +16,7 @@ from jaxtyping import Array
 from scorebed.bounds import contrastive as module
 from scorebed.bounds.contrastive import Bounds, contrastive_sum, eig_bounds
 from scorebed.errors import InvalidValueError
+from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
 from scorebed.keys import named
 from scorebed.policies.static import Static
 from scorebed.rollout import log_likelihood, log_likelihoods, simulate
@@ -134,7 +135,8 @@ def test_the_leading_bias_of_both_bounds():
             0
         ]
         excess = jnp.exp(total - marginal - math.log(inner)) - 1
-        lower, upper = module._from_sums(own, total, inner)
+        lower = lower_log_ratio(own, own, total, inner)
+        upper = upper_log_ratio(own, total, inner)
         return lower - (own - marginal) + excess * inner / (inner + 1), upper - (
             own - marginal
         ) + excess
@@ -151,15 +153,15 @@ def test_the_leading_bias_of_both_bounds():
 # --- the ceiling ---------------------------------------------------------------------------------
 
 
-def test_no_trajectory_passes_the_ceiling_and_pressed_ones_are_counted():
+def test_no_trajectory_passes_the_ceiling_and_saturated_ones_are_counted():
     found = small_bounds(1e4)
     assert found.ceiling == math.log(INNER + 1)
     assert 0.99 * found.ceiling < found.lower <= found.ceiling
     assert found.saturated > 0.98
-    assert "use more inner samples or importance_bounds" in str(found)
+    assert "use more inner samples or tight_bounds" in str(found)
     easy = small_bounds(0.1)
     assert easy.saturated == 0
-    assert "ceiling" not in str(easy)
+    assert "cannot exceed" not in str(easy)
 
 
 def test_saturated_means_that_the_own_parameter_is_half_of_the_sum():
@@ -173,9 +175,9 @@ def test_saturated_means_that_the_own_parameter_is_half_of_the_sum():
 def test_the_text_of_a_bound():
     bound = Bounds(1.23456, 0.01, 1.3, 0.02, 100, 50, math.log(51), 0.04, 100)
     assert str(bound) == "1.235 ± 0.010 ≤ EIG ≤ 1.300 ± 0.020 nats"
-    pressed = str(Bounds(1.23456, 0.01, 1.3, 0.02, 100, 50, math.log(51), 0.4, 100))
-    assert "40% of the trajectories" in pressed
-    assert "log(M+1) = 3.93" in pressed
+    saturated = str(Bounds(1.23456, 0.01, 1.3, 0.02, 100, 50, math.log(51), 0.4, 100))
+    assert "40% of the trajectories" in saturated
+    assert "log(M+1) = 3.93" in saturated
 
 
 # --- how sure ------------------------------------------------------------------------------------

@@ -16,11 +16,12 @@ import pytest
 from test_importance_bounds import ALARM, Normal, experiments, fixed, information, random_run  # noqa: F401
 
 from scorebed.bounds import smc as module
-from scorebed.bounds.contrastive import _from_sums, contrastive_sum
+from scorebed.bounds.contrastive import contrastive_sum
 from scorebed.bounds.importance import importance_bounds
 from scorebed.bounds.smc import Annealing, Start, smc_bounds, smc_trajectory_bounds, usual_start
 from scorebed.cli._app import run as main
 from scorebed.errors import InvalidValueError
+from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
 from scorebed.inference.gaussian_mixture import Proposal
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import log_likelihood
@@ -104,7 +105,9 @@ def test_many_sources_start_near_the_sensors_and_agree_with_contrastive_bounds()
     )
     total = eqx.filter_jit(contrastive_sum)(task, ys, xis, 20_000, key=jr.key(6))
     for ours, theirs in zip(
-        (found.lower, found.upper), _from_sums(own, total, 20_000), strict=True
+        (found.lower, found.upper),
+        (lower_log_ratio(own, own, total, 20_000), upper_log_ratio(own, total, 20_000)),
+        strict=True,
     ):
         difference = np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)
         allowed = ALARM * difference.std() / math.sqrt(count)

@@ -32,7 +32,7 @@ from scorebed.rollout import simulate
 from scorebed.samplers.bounded import UniformBox
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
-from scorebed.scores.reference import ExactTruth, ImportanceTruth, SMCTruth, evaluate, pass_nle
+from scorebed.scores.reference import ExactTruth, ImportanceTruth, SMCTruth
 from scorebed.tasks.oracles.fading_noise import FadingNoise
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.projection import Projection
@@ -293,8 +293,8 @@ def test_the_ladder_of_a_tempered_truth_is_counted_as_it_was_climbed():
     climb = eqx.filter_jit(score.posterior)
     counts = [climb(ys, xis).nle + 64 * T for ys, xis in zip(runs.ys, runs.xis, strict=True)]
     assert len(set(counts)) > 1  # the ladders differ
-    found = eqx.filter_jit(evaluate)(score, runs.ys, runs.xis)
-    assert int(found.passes) * pass_nle(score) == sum(counts)
+    found = eqx.filter_jit(score.evaluate)(runs.ys, runs.xis)
+    assert int(found.passes) * score.pass_nle == sum(counts)
 
 
 def test_bias_is_relative_to_the_larger_gradient():

@@ -31,7 +31,7 @@ from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.particles import LikelihoodParticles
-from scorebed.scores.residual_scale import ResidualScale, ScoreWithScale
+from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks import ORACLE_TASKS, TASKS
 from scorebed.tasks.oracles.closed_form import ClosedForm
@@ -277,7 +277,7 @@ def weighed_terms():
     runs = jax.vmap(lambda k: simulate(TASK, RandomDesigns(sampler), key=k))(
         jr.split(jr.key(3), 16)
     )
-    params, rest = eqx.partition(ScoreWithScale(score, weigher), eqx.is_inexact_array)
+    params, rest = eqx.partition(SelfWeighingScore(score, weigher), eqx.is_inexact_array)
 
     def terms(params):
         found, own = jax.vmap(

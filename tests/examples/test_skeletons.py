@@ -96,7 +96,7 @@ def test_a_model_with_a_price_and_one_with_limits_train(tmp_path, capsys):
             assert abs(record["cost_nats"] - 0.01 * record["cost"]) < 1e-6
             assert "they cost" in (out / "report.html").read_text()
         else:
-            assert loaded.task.reach.holds(trained.xis)
+            assert loaded.task.feasible.holds(trained.xis)
         assert (
             run(["evaluate", str(out), "--task", task, "--outer", "4", "--inner", "8", "--json"])
             == 0

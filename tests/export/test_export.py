@@ -1,8 +1,9 @@
-"""What is carried to the bench is the policy that was evaluated: the same designs as a session,
-without this library.
+"""The exported policy is the one that was evaluated: the same designs as a session, without this
+library.
 """
 
 import ast
+import dataclasses
 import hashlib
 import importlib.util
 import json
@@ -15,23 +16,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip(
-    "flatbuffers", reason="exporting a policy needs flatbuffers: pip install flatbuffers"
-)
+pytest.importorskip("flatbuffers", reason="exporting needs flatbuffers: pip install flatbuffers")
+pytest.importorskip("onnx", reason="exporting needs onnx: pip install onnx")
 
 from live_runs import make_run
 
 import scorebed
 from scorebed.cli._app import run as command
-from scorebed.errors import RunFolderError
-from scorebed.export import onnx
+from scorebed.errors import InvalidValueError, RunFolderError
+from scorebed.export import jaxpr_to_onnx
 from scorebed.export.folder import SEEDS, export_policy
 from scorebed.runs.load import Run, load
 from scorebed.session.session import Session
 
-# No scorebed there: an import of it fails, as on a computer that has none.
+# A computer without scorebed and onnx: importing them fails.
 ALONE = """import runpy, sys
-sys.modules["scorebed"] = None
+sys.modules["scorebed"] = sys.modules["onnx"] = None
 sys.argv = sys.argv[1:]
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
@@ -42,14 +42,14 @@ SEED = 7
 def exported(place: Path, policy: str, task: str) -> tuple[Run, Path]:
     """A run that nobody had to train, and the folder that it was exported to."""
     run = load(make_run(place / f"{policy}-{task}", task, policy))
-    export_policy(run, place / f"{policy}-pocket")
-    return run, place / f"{policy}-pocket"
+    export_policy(run, place / f"{policy}-export")
+    return run, place / f"{policy}-export"
 
 
 @pytest.fixture(scope="session")
 def recurrent(tmp_path_factory) -> tuple[Run, Path]:
     """A recurrent policy of the pendulum, which has noise."""
-    return exported(tmp_path_factory.mktemp("pocket"), "gru", "pendulum")
+    return exported(tmp_path_factory.mktemp("export"), "gru", "pendulum")
 
 
 def by_client(folder: Path, log: Path, typed: str, *, seed: int = SEED, jax: bool = True):
@@ -96,7 +96,7 @@ def by_session(run, db, ys, elsewhere=None):
 
 
 def module_of(folder: Path, script: str):
-    """A script as a module, as one of somebody's own would import it."""
+    """A script of the folder as a module, as a user's script would import it."""
     spec = importlib.util.spec_from_file_location(script, folder / f"{script}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[script] = module
@@ -137,7 +137,7 @@ def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes
     assert first.stderr.count("not stored") == 3
     assert "Traceback" not in first.stderr
     assert [line["y"] for line in lines(log)] == ys[:2]
-    # Opened again with another seed: the file knows its own.
+    # Opened again with another seed: the one in the file counts.
     prompts, coming = [], iter(typed[2:])
 
     def answer(prompt):
@@ -270,7 +270,7 @@ def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(
 
 
 def test_the_client_is_short_enough_to_be_read():
-    """At most thirty lines of code, without empty ones and words."""
+    """At most thirty lines of code, not counting empty lines and docstrings."""
     text = (resources.files("scorebed.export") / "client.py").read_text()
     owners = [
         node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Module | ast.FunctionDef)
@@ -286,26 +286,26 @@ def test_the_client_is_short_enough_to_be_read():
     )
 
 
-def test_what_has_no_onnx_form_is_exported_without_it_and_the_reason_is_told(
+def test_a_policy_without_an_onnx_form_is_exported_without_it_and_the_reason_is_given(
     recurrent, tmp_path, monkeypatch, capsys
 ):
     run, _ = recurrent
-    monkeypatch.delitem(onnx.ONE_TO_ONE, "tanh")
-    assert command(["export", str(run.path), "--out", str(tmp_path / "pocket")]) == 0
-    assert "no ONNX, because it has the operation 'tanh'" in capsys.readouterr().out
-    about = json.loads((tmp_path / "pocket" / "manifest.json").read_text())
+    monkeypatch.delitem(jaxpr_to_onnx.ONE_TO_ONE, "tanh")
+    assert command(["export", str(run.path), "--out", str(tmp_path / "export")]) == 0
+    assert "no ONNX, because the operation 'tanh' has no ONNX form" in capsys.readouterr().out
+    about = json.loads((tmp_path / "export" / "manifest.json").read_text())
     assert about["onnx"]["programs"] == []
     assert "tanh" in about["onnx"]["reason"]
-    assert "tanh" in (tmp_path / "pocket" / "README.md").read_text()
-    names = {path.name for path in (tmp_path / "pocket").iterdir()}
+    assert "tanh" in (tmp_path / "export" / "README.md").read_text()
+    names = {path.name for path in (tmp_path / "export").iterdir()}
     assert {"design.jax", "client.py"} <= names
     assert not names & {"design.onnx", "noise.safetensors"}
-    refused = by_client(tmp_path / "pocket", tmp_path / "log.jsonl", "", jax=False)
-    assert "no ONNX form: it has the operation 'tanh'" in refused.stderr
+    refused = by_client(tmp_path / "export", tmp_path / "log.jsonl", "", jax=False)
+    assert "no ONNX form: the operation 'tanh'" in refused.stderr
 
 
 def test_a_folder_that_exists_is_left_as_it_is(recurrent, tmp_path):
-    """`sb.export_policy` is the command's own function, and takes a path for a run."""
+    """`sb.export_policy` is the function of the command, and takes a path for a run."""
     assert scorebed.export_policy is export_policy
     run, folder = recurrent
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -334,3 +334,35 @@ def test_bad_input_is_one_line_and_writes_nothing(recurrent, tmp_path, capsys):
         assert err.count("\n") == 1
         assert words in err
     assert not list(tmp_path.iterdir())
+
+
+def test_without_onnx_the_fix_is_one_line_and_nothing_is_written(
+    recurrent, tmp_path, monkeypatch, capsys
+):
+    run, _ = recurrent
+    monkeypatch.delitem(sys.modules, "scorebed.export.jaxpr_to_onnx")
+    monkeypatch.setitem(sys.modules, "onnx", None)
+    assert command(["export", str(run.path), "--out", str(tmp_path / "export")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert "no package 'onnx'" in err
+    assert "pip install 'scorebed[export]'" in err
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_folder_is_made_in_that_of_the_run_if_no_other_is_named(recurrent, capsys):
+    run, _ = recurrent
+    assert command(["export", str(run.path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["folder"] == str(run.path / "export")
+    assert answer["format"] == "scorebed-export"
+    assert (run.path / "export" / "client.py").exists()
+
+
+def test_myopic_designs_are_refused(recurrent):
+    run, _ = recurrent
+    myopic = dataclasses.replace(run.config, method="myopic")
+    with pytest.raises(InvalidValueError, match="myopic designs, which search"):
+        export_policy(dataclasses.replace(run, config=myopic), run.path / "myopic")
+    assert not (run.path / "myopic").exists()

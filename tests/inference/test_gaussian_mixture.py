@@ -11,20 +11,20 @@ import numpy as np
 import pytest
 
 from scorebed.errors import InvalidValueError
+from scorebed.inference.blocks import Balls
 from scorebed.inference.gaussian_mixture import (
     Defensive,
     Exchangeable,
-    Mixture,
-    fit_mixture,
+    HeavyTailedMixture,
+    fit_heavy_tailed,
     standard_normal_log_prob,
 )
-from scorebed.inference.sources import Balls
 
 
-def mixture(k: int) -> Mixture:
+def mixture(k: int) -> HeavyTailedMixture:
     """Two components in a skewed frame, none of them round."""
     lower = jnp.tril(jnp.full((k, k), 0.3)) + 0.4 * jnp.eye(k)
-    return Mixture(
+    return HeavyTailedMixture(
         centre=jnp.linspace(0.2, -0.5, k),
         frame=lower,
         log_weights=jnp.log(jnp.asarray([0.3, 0.7])),
@@ -73,8 +73,8 @@ def test_densities_are_normalised_and_their_draws_follow_them(name):
         assert abs(found.mean() - truth) < 4.892 * found.std() / math.sqrt(len(found)) + 2e-3
 
 
-def test_too_many_sources_to_order_are_refused():
-    with pytest.raises(InvalidValueError, match="exchangeable sources"):
+def test_too_many_blocks_to_order_are_refused():
+    with pytest.raises(InvalidValueError, match="exchangeable blocks"):
         Exchangeable(mixture(5), 5)
 
 
@@ -87,7 +87,7 @@ def test_a_fit_finds_narrow_modes_and_survives_bad_points():
     which = random.integers(2, size=2000)
     points = means[which] + random.normal(size=(2000, 2)) @ shape.T
     fit = jax.jit(
-        lambda points, fresh: jax.vmap(fit_mixture(points, 3, key=jr.key(0)).log_prob)(fresh)
+        lambda points, fresh: jax.vmap(fit_heavy_tailed(points, 3, key=jr.key(0)).log_prob)(fresh)
     )
     points, fresh = map(jnp.asarray, np.split(points.astype(np.float32), 2))
     entropy = math.log(2) + math.log(2 * math.pi * math.e) + math.log(np.linalg.det(shape))

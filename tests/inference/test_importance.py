@@ -12,13 +12,12 @@ import pytest
 
 from scorebed.errors import InvalidValueError
 from scorebed.inference.importance import (
-    effective_sample_size,
     importance_draws,
     importance_moments,
     prior_draws,
     shifted_weights,
-    systematic_resample,
 )
+from scorebed.inference.resampling import effective_sample_size, systematic_resample
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks import ORACLE_TASKS
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian

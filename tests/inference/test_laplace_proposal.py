@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 from scorebed.bounds.importance import importance_bounds
+from scorebed.inference.blocks import canonical
 from scorebed.inference.laplace import SEARCH, laplace_posterior
 from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
 from scorebed.samplers.paper import reference_sampler
-from scorebed.tasks.library.location import LocationFinding, canonical
+from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.library.pendulum import Pendulum
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 

@@ -21,7 +21,6 @@ from scorebed.inference.modes import (
     value,
 )
 from scorebed.policies.informative_designs import anchors
-from scorebed.rollout import states_before
 from scorebed.tasks.base import IID
 from scorebed.tasks.declare import measured, parameters, ranges
 from scorebed.tasks.library.location import LocationFinding
@@ -57,7 +56,7 @@ def history(task, taken):
     rng = np.random.default_rng(3)
     ys = jnp.asarray(rng.normal(size=(task.horizon, task.outcome_dim)))
     xis = task.designs.constrain(jnp.asarray(rng.normal(size=(task.horizon, task.designs.dim))))
-    return Data(ys, states_before(task, ys), xis, jnp.arange(task.horizon) < taken)
+    return Data(ys, task.states_before(ys), xis, jnp.arange(task.horizon) < taken)
 
 
 def found(task, data, count, iterations):

@@ -3,10 +3,10 @@
 import dataclasses
 
 import pytest
+from scorebed.runs.budget import group_cost, groups, within
 
 from scorebed.errors import InvalidValueError
-from scorebed.presets.values import preset_values
-from scorebed.runs.budget import group_cost, groups, within
+from scorebed.presets.reader import preset_values
 from scorebed.runs.config import RunConfig, from_values
 from scorebed.tasks import make_task
 

@@ -14,19 +14,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scorebed.runs.budget import group_cost, groups, restarts_cost, within
+from scorebed.runs.rungs import room, rungs, stretched, taken
+from scorebed.runs.stage2 import Stage2
 from tiny_runs import SETTINGS, finish, train
 
 from scorebed.cli._app import run as main
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.runs import stage as keeper
-from scorebed.runs.budget import group_cost, groups, restarts_cost, within
 from scorebed.runs.checkpoint import Checkpoints
 from scorebed.runs.config import RunConfig, make_config
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.load import load
-from scorebed.runs.rungs import room, rungs, stretched, taken
 from scorebed.runs.stage import Progress, block_size
-from scorebed.runs.stage2 import Stage2
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks import make_task
 

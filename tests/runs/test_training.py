@@ -15,7 +15,7 @@ from tiny_runs import finish, same_parameters, train
 
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
-from scorebed.presets.values import PRESETS, preset_values
+from scorebed.presets.reader import PRESETS, preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder

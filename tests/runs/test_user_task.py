@@ -17,7 +17,7 @@ import scorebed as sb
 from scorebed.cli._app import run
 from scorebed.errors import InvalidValueError
 from scorebed.policies import paper_policy
-from scorebed.presets.values import PRESETS, preset_values
+from scorebed.presets.reader import PRESETS, preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, read_toml
 from scorebed.runs.serialisation import decode_leaves, encode_leaves, leaf_names

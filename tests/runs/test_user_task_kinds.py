@@ -9,12 +9,12 @@ import jax.random as jr
 import numpyro
 import numpyro.distributions as dist
 import pytest
+from scorebed.runs.budget import group_cost, score_nle, upfront_cost, within
 
 import scorebed as sb
 from scorebed.cli._app import run
 from scorebed.errors import UnknownNameError
-from scorebed.presets.values import preset_values
-from scorebed.runs.budget import group_cost, score_nle, upfront_cost, within
+from scorebed.presets.reader import preset_values
 from scorebed.runs.config import from_values
 from scorebed.runs.user_task import read_task
 from scorebed.scores.conditional import ScorePair

@@ -7,8 +7,8 @@ import pytest
 from scorebed.samplers import (
     AR1,
     DesignSampler,
-    Mixture,
     RandomScaleGaussian,
+    SamplerMixture,
     Switching,
     UniformBox,
     paper_sampler,
@@ -24,7 +24,7 @@ def settings(sampler: DesignSampler) -> object:
             return "random-scale", sampler.low, sampler.high, sampler.space.scale
         case Switching():
             return "switching", sampler.rate_low, sampler.rate_high, sampler.level
-        case Mixture():
+        case SamplerMixture():
             return sampler.weights, tuple(settings(c) for c in sampler.components)
         case UniformBox():
             return "uniform"

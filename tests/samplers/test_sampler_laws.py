@@ -1,8 +1,10 @@
 """Laws of every design sampler, over one table of constructors."""
 
+import copy
 import dataclasses
 import math
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.random as jr
@@ -10,12 +12,25 @@ import numpy as np
 import pytest
 
 from scorebed.errors import InvalidValueError, NoDensityError, UnknownNameError
-from scorebed.samplers import SAMPLERS, LowRank, Mixture, make_sampler
+from scorebed.samplers import (
+    SAMPLERS,
+    LowRank,
+    SamplerMixture,
+    UniformBox,
+    make_sampler,
+    paper_sampler,
+    register_sampler,
+)
 from scorebed.samplers.base import DesignSampler
+from scorebed.samplers.constrained import ConstrainedDesigns
+from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.constraints import Constraint, ordered
+from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Box, Quantity, Real, Space
 
 BOUNDED = ("uniform", "switching", "uniform-switching")
-WITH_DENSITY = tuple(name for name in SAMPLERS if name != "low-rank")
+# "paper" is one of the others, chosen by the task.
+WITH_DENSITY = tuple(name for name in SAMPLERS if name not in ("low-rank", "paper"))
 T, D, N = 2, 2, 8192
 Z = 4.892  # two-sided false-alarm rate 1e-6
 
@@ -28,8 +43,32 @@ def space_for(name: str) -> Space:
     )
 
 
+class Designed(IID, Gaussian):
+    """A task of any horizon, design space and constraint."""
+
+    horizon: int = eqx.field(static=True)
+    designs: Space = eqx.field(static=True)
+    constraint: Constraint | None = eqx.field(static=True)
+    prior: Prior
+    outcomes: tuple[Quantity, ...] = eqx.field(static=True)
+    additive_noise: bool = eqx.field(static=True)
+
+    def __init__(self, horizon: int, designs: Space, constraint: Constraint | None = None):
+        self.horizon, self.designs, self.constraint = horizon, designs, constraint
+        self.prior = standard_normal((Quantity("level"),))
+        self.outcomes, self.additive_noise = (Quantity("reading"),), True
+
+    def mean(self, theta, state, xi):
+        del state, xi
+        return theta
+
+    def scale(self, theta, state, xi):
+        del theta, state, xi
+        return (1.0,)
+
+
 def build(name: str, horizon: int = T) -> DesignSampler:
-    return make_sampler(name, horizon, space_for(name))
+    return make_sampler(name, Designed(horizon, space_for(name)))
 
 
 def assert_mean(values: np.ndarray, truth: float, *, error: float) -> None:
@@ -194,12 +233,12 @@ def test_bad_horizon_is_refused(name: str):
 @pytest.mark.parametrize("name", BOUNDED)
 def test_bounded_samplers_refuse_an_open_space(name: str):
     with pytest.raises(InvalidValueError, match=r"got Real, expected a Box.*Fix: .*AR1"):
-        make_sampler(name, 3, Real((Quantity("x"),)))
+        make_sampler(name, Designed(3, Real((Quantity("x"),))))
 
 
 def test_unknown_name_offers_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'switching'"):
-        make_sampler("switchng", 3, Real((Quantity("x"),)))
+        make_sampler("switchng", Designed(3, Real((Quantity("x"),))))
 
 
 @pytest.mark.parametrize("method", ["log_prob", "log_prob_unconstrained"])
@@ -208,6 +247,36 @@ def test_low_rank_designs_have_no_density(method: str):
     assert isinstance(low_rank, LowRank)
     with pytest.raises(NoDensityError, match=r"LowRank .* lower dimension.*Fix: use AR1"):
         getattr(low_rank, method)(jnp.zeros((T, D)))
-    mixture = Mixture((low_rank, build("ar1")))
+    mixture = SamplerMixture((low_rank, build("ar1")))
     with pytest.raises(NoDensityError, match=r"component 1 of a mixture, LowRank: .*Fix"):
         getattr(mixture, method)(jnp.zeros((T, D)))
+
+
+def test_the_papers_sampler_has_a_name():
+    task = Designed(3, Box((Quantity("x"),), (0.0,), (1.0,)))
+    assert make_sampler("paper", task) == paper_sampler(task)
+
+
+def test_a_sampler_obeys_the_constraint_of_its_task_once():
+    box = Box((Quantity("x"),), (0.0,), (1.0,))
+    free, task = Designed(4, box), Designed(4, box, ordered(gap=0.1))
+    for name in ("uniform", "paper"):
+        sampler = make_sampler(name, task)
+        assert sampler == ConstrainedDesigns(make_sampler(name, free), task.feasible)
+        assert task.feasible.holds(sampler.sample(key=jr.key(0)))
+
+
+def test_a_registered_sampler_is_made_by_its_name(monkeypatch):
+    monkeypatch.setattr("scorebed.samplers.SAMPLERS", table := copy.copy(SAMPLERS))
+
+    @register_sampler("left-half")
+    def left_half(task):
+        (low,), (high,) = task.designs.limits
+        half = Box(task.designs.quantities, (low,), ((low + high) / 2,))
+        return UniformBox(task.horizon, half)
+
+    assert "left-half" in table
+    task = Designed(5, Box((Quantity("x"),), (0.0,), (1.0,)))
+    assert (make_sampler("left-half", task).sample(key=jr.key(0)) <= 0.5).all()
+    with pytest.raises(InvalidValueError, match="which is built in"):
+        register_sampler("ar1")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from scorebed.errors import InvalidValueError
-from scorebed.samplers import IsotropicGaussian, Mixture
+from scorebed.samplers import IsotropicGaussian, SamplerMixture
 from scorebed.tasks.spaces import Quantity, Real
 
 LINE = Real((Quantity("x"),))
@@ -19,7 +19,7 @@ NARROW, WIDE = IsotropicGaussian(4, LINE, scale=1e-3), IsotropicGaussian(4, LINE
 def test_share_of_a_component_is_its_weight_for_whole_trajectories():
     """A share that is off by 4% is caught; so is a component drawn per step."""
     N = 10_000
-    sampler = Mixture((NARROW, WIDE), (1.0, 3.0))
+    sampler = SamplerMixture((NARROW, WIDE), (1.0, 3.0))
     xis = np.asarray(jax.jit(jax.vmap(lambda key: sampler.sample(key=key)))(jr.split(jr.key(0), N)))
     small = np.abs(xis[:, :, 0]) < 0.005
     whole = small.all(1)
@@ -32,7 +32,7 @@ def test_density_is_the_weighted_sum():
     number.
     """
     parts, weights = (IsotropicGaussian(4, LINE), NARROW, WIDE), (0.5, 0.2, 0.3)
-    sampler = Mixture(parts, weights)
+    sampler = SamplerMixture(parts, weights)
     xis = jnp.asarray(
         [
             [[0.5], [-0.3], [1.0], [0.0]],
@@ -52,20 +52,20 @@ def test_density_is_the_weighted_sum():
 
 
 def test_weights_are_equal_unless_given():
-    np.testing.assert_allclose(Mixture((NARROW, WIDE)).weights, (0.5, 0.5))
-    np.testing.assert_allclose(Mixture((NARROW, WIDE), (1.0, 3.0)).weights, (0.25, 0.75))
+    np.testing.assert_allclose(SamplerMixture((NARROW, WIDE)).weights, (0.5, 0.5))
+    np.testing.assert_allclose(SamplerMixture((NARROW, WIDE), (1.0, 3.0)).weights, (0.25, 0.75))
 
 
 @pytest.mark.parametrize("weights", [(1.0,), (1.0, 0.0), (1.0, -1.0), (1.0, math.nan)])
 def test_bad_weights_are_refused(weights: tuple[float, ...]):
     with pytest.raises(InvalidValueError, match=r"expected 2 positive numbers\. Fix"):
-        Mixture((NARROW, WIDE), weights)
+        SamplerMixture((NARROW, WIDE), weights)
 
 
 def test_components_must_agree():
     with pytest.raises(InvalidValueError, match="no components"):
-        Mixture(())
+        SamplerMixture(())
     with pytest.raises(InvalidValueError, match="different horizons or design spaces"):
-        Mixture((NARROW, IsotropicGaussian(5, LINE)))
+        SamplerMixture((NARROW, IsotropicGaussian(5, LINE)))
     with pytest.raises(InvalidValueError, match="different horizons or design spaces"):
-        Mixture((NARROW, IsotropicGaussian(4, Real((Quantity("x"),), scale=2.0))))
+        SamplerMixture((NARROW, IsotropicGaussian(4, Real((Quantity("x"),), scale=2.0))))

@@ -10,7 +10,7 @@ import jax.random as jr
 
 from scorebed._jit import jit_once
 from scorebed.policies import make_policy
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder

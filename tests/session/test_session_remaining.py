@@ -19,7 +19,7 @@ from scorebed.session import refine
 from scorebed.session.events import Limits
 from scorebed.session.remaining import ConfinedPolicy, FeasibleDesigns, remaining_experiment
 from scorebed.session.session import Session
-from scorebed.tasks.constraints import reach_of
+from scorebed.tasks.constraints import feasible_range
 from scorebed.tasks.declare import ordered, ranges, steps_at_most
 
 # Readings at rising times, half an hour apart; the dose may change by one at a time. The reading
@@ -77,7 +77,7 @@ def test_any_designs_that_are_wanted_become_ones_that_obey_both():
     """
 
     space = ranges({"time": (0.0, 8.0), "dose": (0.0, 4.0)})
-    reach = reach_of(space, 4, ordered("time", gap=0.5) & steps_at_most({"dose": 1.0}))
+    reach = feasible_range(space, 4, ordered("time", gap=0.5) & steps_at_most({"dose": 1.0}))
     room = FeasibleDesigns(reach, Limits((3.0, None), (4.6, 2.0)), 4)
 
     @jax.jit
@@ -107,7 +107,7 @@ def test_proposals_obey_both_whatever_the_outcomes(run, session):
     designs = [record.proposal.design for record in session.state.records]
     assert obeys(designs)
     assert any(record.proposal.wanted is not None for record in session.state.records)
-    assert bool(run.task.reach.holds(jnp.asarray(designs)))
+    assert bool(run.task.feasible.holds(jnp.asarray(designs)))
 
 
 def test_limits_without_room_are_refused_in_one_sentence(run, session, db):

@@ -29,7 +29,7 @@ from scorebed.samplers.constrained import ConstrainedDesigns
 from scorebed.samplers.paper import paper_sampler, reference_sampler
 from scorebed.samplers.spaced import spaced_designs
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.constraints import reach_of
+from scorebed.tasks.constraints import feasible_range
 from scorebed.tasks.declare import measured, ordered, parameters, ranges, steps_at_most, unbounded
 from user_files import variant
 
@@ -51,9 +51,9 @@ CONSTRAINTS = {
 }
 
 
-def reach(name):
+def feasible(name):
     space, constraint = CONSTRAINTS[name]
-    return reach_of(SPACES[space], T, constraint)
+    return feasible_range(SPACES[space], T, constraint)
 
 
 def free_choices(name, n=64):
@@ -72,7 +72,7 @@ QUICK = ("both on two", "small steps without limits")
 )
 def obeyed(request):
     with jax.enable_x64(True):
-        limits, frees = reach(request.param), free_choices(request.param)
+        limits, frees = feasible(request.param), free_choices(request.param)
         xis = jax.jit(jax.vmap(limits.obey))(frees)
         yield limits, frees, xis
 
@@ -89,7 +89,7 @@ def test_designs_obey_and_reach_both_ends(obeyed):
 
 
 def test_a_sequence_that_breaks_the_rule_is_seen():
-    limits = reach("both on two")
+    limits = feasible("both on two")
     good = jnp.asarray([[1.0, 0.0], [2.0, 1.0], [3.0, 0.0], [4.0, 0.5]])
     assert limits.holds(good)
     for row, column, value in ((1, 0, 1.4), (1, 1, 1.1), (3, 0, 9.1), (0, 0, 8.0)):
@@ -121,7 +121,7 @@ def test_gradients_stay_finite_where_a_policy_has_gone_to_the_end_of_its_range()
     us = jnp.asarray([[30.0, -30.0], [-30.0, 30.0], [30.0, 30.0], [0.0, 0.0]])
 
     def obey(us):
-        return [reach(name).obey(SPACES[CONSTRAINTS[name][0]].constrain(us)) for name in QUICK]
+        return [feasible(name).obey(SPACES[CONSTRAINTS[name][0]].constrain(us)) for name in QUICK]
 
     assert all(jnp.isfinite(slopes).all() for slopes in jax.jit(jax.jacrev(obey))(us))
 
@@ -136,7 +136,7 @@ def test_uniform_choices_become_uniform_designs_in_order():
     A share without the power 1/n would give means of 5, 7, 8, 8.5 in place of 2.6, 4.2, 5.8, 7.4,
     tens of standard errors away."""
     space = ranges({"time [h]": (1.0, 9.0)})
-    sampler = ConstrainedDesigns(UniformBox(T, space), reach_of(space, T, ordered()))
+    sampler = ConstrainedDesigns(UniformBox(T, space), feasible_range(space, T, ordered()))
     n = 4096
     xis = np.asarray(jax.jit(jax.vmap(lambda k: sampler.sample(key=k)))(jr.split(jr.key(0), n)))[
         ..., 0
@@ -183,7 +183,7 @@ def test_every_policy_obeys(name):
     }
     policy = references[name]() if name in references else make_policy(name, task, key=jr.key(1))
     runs = jax.jit(jax.vmap(lambda k: simulate(task, policy, key=k)))(jr.split(jr.key(2), 8))
-    assert jax.vmap(task.reach.holds)(runs.xis).all()
+    assert jax.vmap(task.feasible.holds)(runs.xis).all()
 
 
 @pytest.mark.slow
@@ -191,7 +191,7 @@ def test_the_myopic_designer_obeys():
     task = Model()
     policy = Myopic(task, particles=32, outer=16, candidates=8, rounds=1, key=jr.key(0))
     run = eqx.filter_jit(lambda k: simulate(task, policy, key=k))(jr.key(2))
-    assert task.reach.holds(run.xis)
+    assert task.feasible.holds(run.xis)
 
 
 @pytest.mark.slow
@@ -282,24 +282,26 @@ BAD = {
         lambda: steps_at_most({"dose": 1.0}, start={"time": 1.0}),
         "whose change is limited",
     ),
-    "no name": (lambda: reach_of(SPACES["box"], T, ordered()), "got no name"),
+    "no name": (lambda: feasible_range(SPACES["box"], T, ordered()), "got no name"),
     "no room": (
-        lambda: reach_of(SPACES["box"], T, ordered("time", gap=3.0)),
+        lambda: feasible_range(SPACES["box"], T, ordered("time", gap=3.0)),
         "4 designs at least 3 apart",
     ),
     "order without limits": (
-        lambda: reach_of(SPACES["plane"], T, ordered("x")),
+        lambda: feasible_range(SPACES["plane"], T, ordered("x")),
         "an unbounded design",
     ),
     "a start outside": (
-        lambda: reach_of(SPACES["box"], T, steps_at_most({"dose": 1.0}, start={"dose": 5.0})),
+        lambda: feasible_range(SPACES["box"], T, steps_at_most({"dose": 1.0}, start={"dose": 5.0})),
         "from 0 to 4",
     ),
     "at odds": (
-        lambda: reach_of(SPACES["box"], T, ordered("time", gap=1.0) & steps_at_most({"time": 0.5})),
+        lambda: feasible_range(
+            SPACES["box"], T, ordered("time", gap=1.0) & steps_at_most({"time": 0.5})
+        ),
         "at least 1",
     ),
-    "no constraint": (lambda: reach_of(SPACES["box"], T, "time"), "got a str"),
+    "no constraint": (lambda: feasible_range(SPACES["box"], T, "time"), "got a str"),
 }
 
 
@@ -312,7 +314,7 @@ def test_a_wrong_constraint_says_what_is_wrong(fault):
 
 def test_an_unknown_design_is_answered_with_the_nearest():
     with pytest.raises(UnknownNameError, match="did you mean 'time'"):
-        reach_of(SPACES["box"], T, ordered("tme"))
+        feasible_range(SPACES["box"], T, ordered("tme"))
 
 
 def test_the_check_tells_a_wrong_constraint(tmp_path):

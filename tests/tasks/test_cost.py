@@ -15,7 +15,7 @@ from scorebed.estimators.mlmc import mlmc_batch
 from scorebed.estimators.pce import nmc, pce
 from scorebed.estimators.score import adaptive, static
 from scorebed.policies.static import Static
-from scorebed.presets.values import preset_values
+from scorebed.presets.reader import preset_values
 from scorebed.rollout import draw_noise
 from scorebed.runs.artifacts import fingerprint
 from scorebed.scores.exact import ExactScore

@@ -25,7 +25,7 @@ from scorebed.policies.static import Static
 from scorebed.rollout import draw_noise, simulate, simulate_outcomes
 from scorebed.samplers.gaussian import RandomScaleGaussian
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.conditional import ScorePair
 from scorebed.scores.exact import ExactScore
@@ -104,7 +104,7 @@ def shape_of(kind: str, task: Hidden) -> Score:
     """A score without its numbers."""
     return eqx.filter_eval_shape(
         lambda key: make_score(
-            kind, task, standardiser(task, paper_sampler(task), key=key), SIZES, key=key
+            score_kind(kind, SIZES), task, standardiser(task, paper_sampler(task), key=key), key=key
         ),
         jr.key(0),
     )
@@ -358,10 +358,9 @@ def test_policies_are_trained_without_a_density(task):
     @jit_once
     def fresh(key: Array) -> Score:
         return make_score(
-            "transformer-direct",
+            score_kind("transformer-direct", sizes),
             task,
             standardiser(task, paper_sampler(task), key=key),
-            sizes,
             key=key,
         )
 

@@ -69,3 +69,22 @@ def test_built_in_tasks_have_the_paper_s_sizes() -> None:
 def test_an_unknown_task_is_answered_with_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match=r"did you mean 'pendulum'"):
         make_task("pendelum")
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_built_in_task_takes_other_sizes(name: str) -> None:
+    assert make_task(name, horizon=7).horizon == 7
+
+
+def test_sizes_go_to_the_constructor_over_those_of_the_table() -> None:
+    task = make_task("location-finding-3d", sources=2)
+    assert (task.prior.dim, task.designs.dim) == (6, 3)
+    with pytest.raises(InvalidValueError, match="sources=0"):
+        make_task("location-finding", sources=0)
+
+
+def test_an_unknown_size_is_answered_with_the_nearest() -> None:
+    with pytest.raises(
+        UnknownNameError, match=r"size of the task 'pendulum', got 'horizn'.*did you mean 'horizon'"
+    ):
+        make_task("pendulum", horizn=3)

@@ -36,18 +36,18 @@ from scorebed.rollout import (
     simulate_outcomes,
 )
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores import make_score
+from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.conditional import ScorePair
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import IID, Gaussian, History
 from scorebed.tasks.conditioned import (
-    KnownHistory,
-    KnownIID,
-    KnownMarkov,
+    ConditionedHistory,
+    ConditionedIID,
+    ConditionedMarkov,
     append_parameters,
-    with_known,
+    condition_on,
 )
 from scorebed.tasks.declare import measured, ranges
 from scorebed.tasks.nuisance import (
@@ -210,11 +210,16 @@ class Drift(LinearMarkov):
 
 
 @pytest.mark.parametrize(
-    ("task", "kind"), [(P6, KnownIID), (Drift(horizon=3), KnownMarkov), (Leaking(), KnownHistory)]
+    ("task", "kind"),
+    [
+        (P6, ConditionedIID),
+        (Drift(horizon=3), ConditionedMarkov),
+        (Leaking(), ConditionedHistory),
+    ],
 )
 def test_told_parameters_are_those_of_the_design(task, kind):
     """Whatever θ says of ψ, the design says what it is: in outcomes, densities and states."""
-    told = with_known(task, (0,))
+    told = condition_on(task, (0,))
     assert type(told) is kind
     theta, other = (task.prior.sample(key=jr.key(i)) for i in (0, 1))
     xis = jnp.linspace(0.5, 1.0, task.horizon * task.designs.dim).reshape(task.horizon, -1)
@@ -346,7 +351,8 @@ def test_networks_are_made_in_pairs(kind, nle):
     sizes = {"particles": 2, "cloud": 2, "width": 8, "blocks": 1, "heads": 2}
 
     def make(key: Array) -> Score:
-        return make_score(kind, P6, standardiser(P6, paper_sampler(P6), key=key), sizes, key=key)
+        standardise = standardiser(P6, paper_sampler(P6), key=key)
+        return make_score(score_kind(kind, sizes), P6, standardise, key=key)
 
     @jit_once
     def values(key: Array) -> tuple[ScoreValue, ...]:
@@ -502,9 +508,8 @@ def test_trained_scores_find_the_designs_for_the_slope():
 
     @jit_once
     def fresh(key: Array) -> Score:
-        return make_score(
-            "particles", task, standardiser(task, paper_sampler(task), key=key), sizes, key=key
-        )
+        standardise = standardiser(task, paper_sampler(task), key=key)
+        return make_score(score_kind("particles", sizes), task, standardise, key=key)
 
     score = train_score(
         task, fresh(jr.key(0)), steps=500, batch=128, learning_rate=3e-3, key=jr.key(0)

@@ -1,1 +1,1 @@
-"""Designers to compare with: methods that are no gradient estimator inside the common training."""
+"""Designers to compare with that are not trained by a gradient estimator."""

@@ -1,12 +1,12 @@
 """The myopic designer: at every step the design of largest one-step expected information gain under
 the posterior so far.
 
-    ξ_t = argmax_ξ  E_{θ ~ p(θ | h_{t−1}), y ~ p(y | θ, ξ)} [ log p(y | θ, ξ) − log Σ_m w_m p(y |
-    θ_m, ξ) ]
+    ξ_t = argmax_ξ  E_{θ, y} [ log p(y | θ, ξ) − log Σ_m w_m p(y | θ_m, ξ) ],
+    θ ~ p(θ | h_{t−1}),   y ~ p(y | θ, ξ)
 
 with the posterior p(θ | h_{t−1}) as N weighted particles θ_m = f(z_m), which are both the
 distribution of θ and the marginal of y. Nothing is trained and nothing is planned beyond the next
-outcome: what a trained policy is to be compared with.
+outcome: a baseline for trained policies.
 
 The search has one round over the whole design space and several around the best design so far, with
 steps that shrink. All designs of a step are scored on the same θ and the same noise, so their
@@ -39,12 +39,13 @@ import numpy as np
 from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from scorebed.errors import InvalidValueError, require
-from scorebed.inference.importance import NEGLIGIBLE, effective_sample_size, systematic_resample
+from scorebed.errors import require
+from scorebed.inference.importance import NEGLIGIBLE
+from scorebed.inference.resampling import effective_sample_size, systematic_resample
 from scorebed.inference.smc import TARGET, require_settings, update_smc
 from scorebed.policies.base import Policy
 from scorebed.rollout import price
-from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.tasks.base import State, Task, require_data_states
 from scorebed.tasks.spaces import Box, Space
 
 PARTICLES = 256
@@ -61,19 +62,16 @@ SHRINK = 0.3
 
 IMPOSSIBLE = (
     "an outcome for the myopic designer, got one that no particle of its posterior can have made "
-    "(every likelihood is zero, or "
-    "one is not a number), expected a finite outcome that the model allows. Fix: check its "
-    "units, and the task's log_prob."
+    "(every likelihood is zero, or one is not a number), expected a finite outcome that the model "
+    "allows. Fix: check its units, and the task's log_prob."
 )
 TOO_LONG = (
     "an outcome for the myopic designer, got one after the last step, expected at most the {} of "
-    "the task's horizon. "
-    "Fix: raise the horizon."
+    "the task's horizon. Fix: raise the horizon."
 )
 NO_GAIN = (
-    "the designs of the myopic designer, got no number as the information gain of any of them, "
-    "expected one at least. "
-    "Fix: check the task's outcome and log_prob within its design space."
+    "the designs of the myopic designer, got NaN as the information gain of all of them, expected "
+    "a number for at least one. Fix: check the task's outcome and log_prob within its design space."
 )
 
 
@@ -127,13 +125,8 @@ class Myopic(Policy):
         levels: int = LEVELS,
         key: PRNGKeyArray,
     ):
-        if not isinstance(task, IID | Markov):
-            raise InvalidValueError(
-                "a task for the myopic designer",
-                got=type(task).__name__,
-                expected="independent steps or Markov transitions",
-                fix="write the task as Markov, with the whole state as its outcome.",
-            )
+        fix = "write the task as Markov, with the whole state as its outcome."
+        require_data_states(task, "the myopic designer", fix=fix)
         require_settings(particles, moves, TARGET, levels)
         require(
             outer >= 1 and candidates >= 2 and rounds >= 0,
@@ -281,10 +274,7 @@ class Myopic(Policy):
 
     def _state(self, memory: Belief) -> State:
         """The state before the next step."""
-        if isinstance(self.task, Markov):
-            start = self.task.start().astype(memory.ys.dtype)
-            return jnp.where(memory.observed > 0, memory.ys[memory.observed - 1], start)
-        return None
+        return self.task.state_before(memory.ys, memory.observed)
 
     def _draws(
         self, memory: Belief, *, key: PRNGKeyArray
@@ -331,9 +321,9 @@ class Myopic(Policy):
         pick = jr.uniform(key, (half,), moves.dtype) * memory.observed.astype(moves.dtype)
         near = _around(space, memory.xis[pick.astype(int)], moves[:half])
         xis = _all_over(space, wide)
-        if self.task.reach is not None:
+        if self.task.feasible is not None:
             place = functools.partial(
-                self.task.reach.place, previous=self._previous(memory), step=memory.observed
+                self.task.feasible.place, previous=self._previous(memory), step=memory.observed
             )
             xis, near = jax.vmap(place)(xis), self._allowed(memory, near)
         return xis.at[-half:].set(jnp.where(memory.observed > 0, near, xis[-half:]))
@@ -342,16 +332,16 @@ class Myopic(Policy):
         """The last design, or what a constraint says was before the first."""
         start = (
             memory.xis[0]
-            if self.task.reach is None
-            else self.task.reach.start().astype(memory.xis.dtype)
+            if self.task.feasible is None
+            else self.task.feasible.start().astype(memory.xis.dtype)
         )
         return jnp.where(memory.observed > 0, memory.xis[memory.observed - 1], start)
 
     def _allowed(self, memory: Belief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
         """Designs moved into the range that a constraint leaves."""
-        if self.task.reach is None:
+        if self.task.feasible is None:
             return xis
-        return jnp.clip(xis, *self.task.reach.interval(self._previous(memory), memory.observed))
+        return jnp.clip(xis, *self.task.feasible.interval(self._previous(memory), memory.observed))
 
     def _renew(self, memory: Belief) -> Belief:
         """Particles of equal weights from those of the history `known`."""

@@ -2,35 +2,38 @@
 for the same time.
 
 Every method has a run folder of its own below one folder, so that a comparison that was stopped
-goes on where it was, and any of its runs can be looked into like another."""
+goes on where it was, and any of its runs can be looked into like another.
+"""
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from scorebed.bounds.contrastive import SATURATED
-from scorebed.errors import UnknownNameError, require
-from scorebed.policies import paper_policy
-from scorebed.presets.values import preset_values
-from scorebed.runs.budget import groups
-from scorebed.runs.config import METHODS, make_config
+from scorebed.errors import ScorebedError, UnknownNameError, require
+from scorebed.methods import METHODS
+from scorebed.presets.reader import policy_for
+from scorebed.runs.begin import NewRun, Request, plan
 from scorebed.runs.durable import make_folder
-from scorebed.runs.folder import RunFolder
-from scorebed.runs.methods import UNTRAINED, UPFRONT
+from scorebed.runs.execution import Execution, job_for
+from scorebed.runs.folder import CONFIG
+from scorebed.runs.load import OpenRun, open_run
+from scorebed.runs.record import Record
+from scorebed.runs.spending import Spending
 from scorebed.runs.stage import Progress
-from scorebed.runs.terms import Terms
-from scorebed.runs.training import Execution
+from scorebed.runs.user_parts import BUILT_IN, METHOD, UserParts, is_from_file, read_part
 from scorebed.tasks import make_task
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.tasks.base import Task
 
 COLUMNS = ("method", "lower bound", "upper bound", "NLE", "seconds")
+WITHOUT_REFERENCES = "evaluation.references=false"
+ALL = "all"
 
 
-class Moment(NamedTuple):
+class CurvePoint(NamedTuple):
     """What a method had spent in training, and the best lower bound by then."""
 
     nle: float
@@ -42,52 +45,55 @@ class Entry(NamedTuple):
     """One method: its run, and how its bound rose with what it had spent."""
 
     method: str
-    record: Mapping[str, Any]
-    curve: Sequence[Moment]
+    record: Record
+    curve: Sequence[CurvePoint]
 
     @property
     def seconds(self) -> float:
         """Of training; bounds are not counted."""
-        stages = (
-            s
-            for stage, s in self.record["seconds"].items()
-            if stage != "total" and not _is_bound(stage)
-        )
-        return float(sum(stages))
+        return training_seconds(self.record)
 
     @property
     def saturated(self) -> bool:
-        """Whether its trajectories press against the ceiling: the lower bound then says little but
-        log(M+1).
-        """
-        return float(self.record["saturated"]) > SATURATED
+        """Whether its lower bound is saturated: it then says little but log(M+1)."""
+        return self.record.bounds.saturated > SATURATED
 
     def row(self) -> list[str]:
         """The cells of `COLUMNS`."""
-        lower, upper = (
-            f"{self.record[side]:.3f} ± {self.record[f'{side}_se']:.3f}"
-            for side in ("lower", "upper")
-        )
-        bounds = [lower + (" *" if self.saturated else ""), upper]
-        return [self.method, *bounds, f"{self.record['nle']:,}", f"{self.seconds:.0f}"]
+        bounds = self.record.bounds
+        lower = f"{bounds.lower:.3f} ± {bounds.lower_se:.3f}" + (" *" if self.saturated else "")
+        upper = f"{bounds.upper:.3f} ± {bounds.upper_se:.3f}"
+        return [self.method, lower, upper, f"{self.record.nle:,}", f"{self.seconds:.0f}"]
 
 
-def comparable(task: Task) -> tuple[str, ...]:
-    """The methods for a task: IO-SMC² is for policies with a density, the myopic designer for
-    states that are data.
+def training_seconds(record: Record) -> float:
+    """Seconds of training; bounds are not counted."""
+    stages = record.seconds.items()
+    return sum(s for stage, s in stages if stage != "total" and not _is_bound(stage))
+
+
+def comparable(task_name: str, task: Task, preset: str) -> tuple[str, ...]:
+    """The methods that serve a task with the policy that all can share."""
+    found = []
+    for method in METHODS:
+        try:
+            plan(_request(task_name, task, method, preset))
+        except ScorebedError:
+            continue
+        found.append(method)
+    return tuple(found)
+
+
+def chosen(names: str, task_name: str, task: Task, preset: str) -> tuple[str, ...]:
+    """The methods that a comma-separated list names, or `all` of those for the task. A method of
+    the user's is FILE.py:NAME.
     """
-    refused = {"iosmc": paper_policy(task) != "gru", "myopic": not isinstance(task, IID | Markov)}
-    return tuple(method for method in METHODS if not refused.get(method, False))
-
-
-def chosen(names: str, task: Task) -> tuple[str, ...]:
-    """The methods that a comma-separated list names, or `all` of those for the task."""
-    possible = comparable(task)
-    if names == "all":
+    possible = comparable(task_name, task, preset)
+    if names == ALL:
         return possible
     found = tuple(name.strip() for name in names.split(","))
     for name in found:
-        if name not in possible:
+        if not is_from_file(name) and name not in possible:
             raise UnknownNameError("method for this task", name, possible)
     return found
 
@@ -95,7 +101,7 @@ def chosen(names: str, task: Task) -> tuple[str, ...]:
 def compare(
     task_name: str,
     methods: Sequence[str],
-    terms: Terms,
+    spending: Spending,
     out: Path,
     *,
     preset: str = "quick",
@@ -107,70 +113,83 @@ def compare(
     make_folder(out)
     entries = []
     for method in methods:
-        path = out / method
+        path = out / re.sub(r"[^a-z0-9]+", "-", method.rpartition(":")[2].lower())
         progress.begin(method, 0, 0)
-        with _run(path, task_name, task, method, terms, preset, overrides) as folder:
-            progress.end(f"{terms}, in {path}")
-            record = Execution(folder, progress=progress).run()
-            entries.append(Entry(method, record, _curve(folder, record)))
+        part = read_part(METHOD, method) if is_from_file(method) else None
+        parts = UserParts(method=part)
+        if (path / CONFIG).is_file():
+            run = _gone_on(path, task_name, spending, parts)
+        else:
+            request = _request(task_name, task, method, preset, overrides, spending, parts)
+            run = _begun(plan(request), path)
+        with run.folder as folder:
+            progress.end(f"{spending}, in {path}")
+            record = Execution(folder, run.config, run.task, progress=progress).run()
+            entries.append(Entry(method, record, _curve(run, record)))
         # Nothing that one method compiled serves another, and it would be held to the end.
         jax.clear_caches()
-    return sorted(entries, key=lambda entry: -float(entry.record["lower"]))
+    return sorted(entries, key=lambda entry: -entry.record.bounds.lower)
 
 
-def _run(
-    path: Path,
-    name: str,
+def _request(
+    task_name: str,
     task: Task,
     method: str,
-    terms: Terms,
     preset: str,
-    overrides: Sequence[str],
-) -> RunFolder:
-    """A run to begin or to go on with."""
-    if not (path / "config.toml").is_file():
-        config = make_config(
-            preset_values(preset, name, task, method=method, policy=_policy(method, task)),
-            ["evaluation.references=false", *overrides],
-        )
-        return RunFolder.create(path, terms.apply(config, task))
-    folder = RunFolder.open(path)
-    begun = folder.config()
+    overrides: Sequence[str] = (),
+    spending: Spending | None = None,
+    parts: UserParts = BUILT_IN,
+) -> Request:
+    """A run with the policy that all methods share; one that trains none, or static designs, has
+    its own.
+    """
+    own = method in METHODS and METHODS[method].has_own_policy
+    return Request(
+        task_name=task_name,
+        task=task,
+        preset=preset,
+        method=method,
+        policy=None if own else policy_for("paper", task),
+        overrides=[WITHOUT_REFERENCES, *overrides],
+        spending=spending,
+        parts=parts,
+    )
+
+
+def _begun(run: NewRun, path: Path) -> OpenRun:
+    return OpenRun(run.create(path), run.config, run.task)
+
+
+def _gone_on(path: Path, task_name: str, spending: Spending, parts: UserParts) -> OpenRun:
+    run = open_run(path, parts, strict=True)
+    begun = run.config
     require(
-        (begun.task, begun.budget) == (name, terms.budget or 0),
+        (begun.task, begun.budget) == (task_name, spending.budget or 0),
         f"the comparison in {path.parent}",
         got=f"a run of {begun.task} with a budget of {begun.budget:,}",
-        expected=f"{name} with {terms}",
+        expected=f"{task_name} with {spending}",
         fix="give another folder by --out, or the same task and terms.",
     )
-    return folder.own()
+    run.folder.own()
+    return run
 
 
-def _policy(method: str, task: Task) -> str | None:
-    """The same for all that train one: the paper's."""
-    return None if method in ("static", *UNTRAINED) else paper_policy(task)
-
-
-def _curve(folder: RunFolder, record: Mapping[str, Any]) -> list[Moment]:
+def _curve(run: OpenRun, record: Record) -> list[CurvePoint]:
     """For the first repeat: what was spent upfront, and on its policies until then."""
-    config = folder.config()
-    if config.method in UNTRAINED:
-        return []
-    spent = record["nle_stages"]
-    learned = UPFRONT.get(config.method)
-    nle, seconds = (
-        sum(n for stage, n in of.items() if learned and stage.startswith(f"{learned.stem}-"))
-        for of in (spent, record["seconds"])
-    )
-    metrics = list(folder.read_metrics())
-    last = {str(m["stage"]): int(m["step"]) for m in metrics}  # type: ignore[call-overload]
-    stage = groups(config)[0][0]
+    method, job = run.config.trained_by, job_for(run.config, run.task)
+    stem, stage = method.upfront_stem, job.groups(method.parts(job))[0][0]
+    before: list[float] = [
+        sum(n for name, n in of.items() if stem and name.startswith(f"{stem}-"))
+        for of in (record.nle_stages, record.seconds)
+    ]
+    metrics: Any = run.folder.read_metrics(stage)
     best, curve = float("-inf"), []
     for m in metrics:
-        if m["stage"] == stage and "lower" in m:
-            best = max(best, *(lower for lower in m["lower"] if lower is not None))  # type: ignore[union-attr]
-            share = int(m["step"]) / last[stage]  # type: ignore[call-overload]
-            curve.append(Moment(nle + spent[stage] * share, seconds + float(m["seconds"]), best))  # type: ignore[arg-type]
+        if "lower" in m:
+            best = max(best, *(lower for lower in m["lower"] if lower is not None))
+            share = m["step"] / metrics[-1]["step"]
+            nle = before[0] + record.nle_stages[stage] * share
+            curve.append(CurvePoint(nle, before[1] + float(m["seconds"]), best))
     return curve
 
 
@@ -191,51 +210,11 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
     pressed = [entry for entry in entries if entry.saturated]
     if not pressed:
         return []
-    ceiling = float(pressed[0].record["ceiling"])
+    ceiling = pressed[0].record.bounds.ceiling
     return [
         f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be "
         f"far above the lower one."
     ]
-
-
-def draw(
-    entries: Sequence[Entry], title: str, *, against: Literal["nle", "seconds"] = "nle"
-) -> Figure:
-    """EIG against NLE, or the seconds of training: how every bound rose, and where it ended. What
-    is not trained is a level.
-    """
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    axes: Axes = figure.subplots()
-    for i, entry in enumerate(entries):
-        colour, lower = f"C{i % 10}", float(entry.record["lower"])
-        dashes = "-" if i < 10 else "--"
-        label = f"{entry.method}  {lower:.2f}"
-        if entry.record["nle"] == 0:
-            axes.axhline(lower, color=colour, linestyle=":", label=label)
-            continue
-        if entry.curve:
-            spent = [getattr(moment, against) for moment in entry.curve]
-            best = [moment.lower for moment in entry.curve]
-            axes.plot(spent, best, color=colour, linestyle=dashes, linewidth=1.2)
-        end = entry.record["nle"] if against == "nle" else entry.seconds
-        axes.errorbar(
-            end,
-            lower,
-            yerr=2 * entry.record["lower_se"],
-            color=colour,
-            fmt="o",
-            capsize=3,
-            label=label,
-        )
-    axes.set_xscale("log")
-    axes.set_xlabel(
-        "likelihood evaluations of training (NLE)" if against == "nle" else "seconds of training"
-    )
-    axes.set_ylabel("lower bound of the EIG (nats)")
-    axes.set_title(title)
-    axes.grid(alpha=0.3)
-    figure.legend(loc="outside right center", frameon=False, fontsize=9)
-    return figure
 
 
 def _is_bound(stage: str) -> bool:

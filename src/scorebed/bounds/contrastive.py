@@ -1,8 +1,8 @@
 """Bounds of the expected information gain of a policy, by contrastive parameters from the prior
 (paper, "Evaluation Bounds").
 
-    sPCE  E log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)]  ≤  EIG  ≤  E log p(y|θ_0,ξ) / [1/M
-    Σ_{m=1..M} p(y|θ_m,ξ)]  sNMC
+    sPCE  E log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)]  ≤  EIG
+    sNMC  E log p(y|θ_0,ξ) / [1/M     Σ_{m=1..M} p(y|θ_m,ξ)]  ≥  EIG
 
 Contrastive parameters are shared by the trajectories of a group and by no two groups; the standard
 error is taken over groups, so that it is right in spite of the sharing. Memory is one chunk of
@@ -12,7 +12,7 @@ Where only some parameters are of interest the first term is an average over the
 (`bounds/nuisance.py`)."""
 
 import math
-from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -21,8 +21,12 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scorebed.bounds.base import SATURATED as SATURATED
+from scorebed.bounds.base import Bound, OnGroup, require_density, require_sizes, silent, size
+from scorebed.bounds.base import Bounds as Bounds
 from scorebed.bounds.nuisance import first_terms
-from scorebed.errors import require
+from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
+from scorebed.inference.importance import NEGLIGIBLE
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
@@ -32,86 +36,39 @@ from scorebed.tasks.nuisance import check_interest, has_nuisance
 CHUNK = 4096
 GROUPS = 16  # at least: fewer would leave the standard error itself uncertain by more than a fifth
 LARGEST_GROUP = 256
-# exp of anything much below this is a slow denormal; clamping adds less than M · 10⁻³⁴ of its
-# largest term to a sum.
-NEGLIGIBLE = -80.0
-SATURATED = 0.05  # share of the trajectories at the ceiling above which the lower bound is loose
-
-
-class Bounds(eqx.Module):
-    """A lower and an upper bound in nats, with standard errors over groups that share no
-    contrastive draws.
-
-    `ceiling` is the largest value that the lower bound can take with `inner` draws: log(M+1) if
-    they are from the prior, and above it by what a better proposal knows (`bounds/importance.py`).
-    Where the model has no density (`bounds/posterior.py`) there are no such draws, no ceiling and
-    no upper bound, which is then NaN."""
-
-    lower: float
-    lower_se: float
-    upper: float
-    upper_se: float
-    outer: int
-    inner: int
-    ceiling: float
-    saturated: float
-    nle: int
-
-    def __str__(self) -> str:
-        if math.isnan(self.upper) and self.inner == 0:
-            return (
-                f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG nats; there is no upper bound "
-                f"without a density"
-            )
-        text = (
-            f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG ≤ {self.upper:.3f} ± "
-            f"{self.upper_se:.3f} nats"
-        )
-        if self.saturated > SATURATED:
-            of_prior = self.ceiling == math.log(self.inner + 1)
-            text += (
-                f"; {self.saturated:.0%} of the trajectories are pressed against the ceiling "
-                f"{'log(M+1) = ' if of_prior else 'of '}{self.ceiling:.2f}: use more inner samples"
-                + (" or importance_bounds (smc_bounds of many sources)" if of_prior else "")
-            )
-        return text
+OUTER = 2048
+INNER = 1_000_000
 
 
 def eig_bounds(
     task: Task,
     policy: Policy,
     *,
-    outer: int = 2048,
-    inner: int = 1_000_000,
-    on_group: Callable[[int, int], None] = lambda *_: None,
+    outer: int = OUTER,
+    inner: int = INNER,
+    on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
     """sPCE and sNMC with `outer` trajectories and `inner` contrastive parameters each. `bounds_nle`
     says what they cost.
 
-    `saturated` is the share of trajectories whose own parameter makes up more than half of the
-    contrastive sum: there the lower bound says little but log(M+1)."""
-    require(
-        outer >= 2 and inner >= 1,
-        "the size of a bound",
-        got=f"outer={outer}, inner={inner}",
-        expected="at least two outer and one inner sample",
-        fix="the paper uses 2048 and 1000000.",
-    )
+    `saturated` is the share of trajectories whose θ_0 makes up more than half of the contrastive
+    sum: there the lower bound says little but log(M+1)."""
+    require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
     groups = min(max(GROUPS, -(-outer // LARGEST_GROUP)), outer)
     check_interest(task, key=named(key, "interest"))
     ceiling = math.log(inner + 1)
     sizes = [outer // groups + (g < outer % groups) for g in range(groups)]
     lowers, uppers = [], []
-    for g, size in enumerate(sizes):
-        each = _group_bounds(task, policy, size, inner, named(key, g))
+    for g, count in enumerate(sizes):
+        each = _group_bounds(task, policy, count, inner, named(key, g))
         lowers.append(np.asarray(each[0], np.float64))
         uppers.append(np.asarray(each[1], np.float64))
         on_group(g + 1, groups)
     saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
     lower, lower_se = _mean_over_groups(lowers)
     upper, upper_se = _mean_over_groups(uppers)
-    lower = min(lower, ceiling)  # rounding may have carried it past
+    lower = min(lower, ceiling)  # rounding may have carried it past the ceiling
     return Bounds(
         lower,
         lower_se,
@@ -123,6 +80,37 @@ def eig_bounds(
         saturated,
         bounds_nle(task, outer, inner),
     )
+
+
+class Contrastive(Bound):
+    """sPCE and sNMC, for any task with a density; loose where the EIG comes near log(M+1)."""
+
+    name: ClassVar[str] = "contrastive"
+
+    outer: int = eqx.field(static=True, default=OUTER)
+    """Number of trajectories, N."""
+    inner: int = eqx.field(static=True, default=INNER)
+    """Number of draws of the prior, M."""
+
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        self.supports(task)
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        return eig_bounds(task, policy, outer=n, inner=m, on_group=on_group, key=key)
+
+    def supports(self, task: Task) -> None:
+        require_density(task, "contrastive bounds")
+
+    def nle(self, task: Task, outer: int, inner: int) -> int:
+        return bounds_nle(task, outer, inner)
 
 
 def bounds_nle(task: Task, outer: int, inner: int) -> int:
@@ -156,18 +144,12 @@ def _group_bounds(
     )(z, keys)
     own = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
     total = contrastive_sum(task, runs.ys, runs.xis, inner, key=named(key, "inner"))
-    lower, upper = _from_sums(own, total, inner)
+    lower = lower_log_ratio(own, own, total, inner)
+    upper = upper_log_ratio(own, total, inner)
     if has_nuisance(task):
         first = first_terms(task, z, own, runs.ys, runs.xis, inner, key=named(key, "nuisance"))
         return lower + (first.lower - own), upper + (first.upper - own)
     return lower, upper
-
-
-def _from_sums(
-    own: Float[Array, "*N"], total: Float[Array, "*N"], inner: int
-) -> tuple[Float[Array, "*N"], Float[Array, "*N"]]:
-    """sPCE and sNMC from log p(y|θ_0,ξ) and log Σ_m p(y|θ_m,ξ)."""
-    return own - jnp.logaddexp(total, own) + math.log(inner + 1), own - total + math.log(inner)
 
 
 def contrastive_sum(

@@ -1,16 +1,18 @@
-"""Bounds of the expected information gain by importance sampling, with a proposal of its own for
-each trajectory.
+"""Bounds of the expected information gain by importance sampling, with another proposal for each
+trajectory.
 
 For a history (y, ξ) of parameters θ_0 = f(z_0), with the prior N(z; 0, I) of the latent z and any
 normalised density q(z) that was made from (y, ξ) alone, draw z_1 … z_M ~ q and let
 
     w_m = N(z_m; 0, I) p(y | f(z_m), ξ) / q(z_m)
-    lower  log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} w_m]      upper  log p(y|θ_0,ξ) / [1/M Σ_{m=1..M} w_m]
+    lower  log p(y|θ_0,ξ) / [1/(M+1) Σ_{m=0..M} w_m]
+    upper  log p(y|θ_0,ξ) / [1/M     Σ_{m=1..M} w_m]
 
-**Upper.** Given the history, the mean of w_1 … w_M is an unbiased estimate of the marginal likelihood p(y|ξ); by Jensen the
-expectation of its logarithm is at most log p(y|ξ).
-**Lower.** Given the history, z_0 is a draw of the posterior. Let ẑ be the mean of w_0 … w_M, with the place of z_0 among the
-M + 1 drawn at random. The law of all of them is ẑ/p(y|ξ) times that of M + 1 draws of q, so E[1/ẑ]
+**Upper.** Given the history, the mean of w_1 … w_M is an unbiased estimate of the marginal
+likelihood p(y|ξ); by Jensen the expectation of its logarithm is at most log p(y|ξ).
+
+**Lower.** Given the history, z_0 is a draw of the posterior. Let ẑ be the mean of w_0 … w_M, with
+the place of z_0 among the M + 1 drawn at random. The law of all of them is ẑ/p(y|ξ) times that of M + 1 draws of q, so E[1/ẑ]
 = 1/p(y|ξ) (at most, should q not reach all of the posterior) and E[log ẑ] ≥ log p(y|ξ).
 
 Both need that, given the history, q is independent of z_0: a proposal that looks at z_0 breaks the
@@ -23,17 +25,17 @@ that of z_0 being alone in the sum. `Bounds.ceiling` is its mean, log(M+1) above
 and Agakov for q; `Bounds.saturated` is the share of trajectories for which w_0 is more than half of
 the sum.
 
-Sources that can be exchanged have a posterior with K! copies of every peak, and so has q: it is the
-mean over all orders of a density of up to four ordered sources (`inference/gaussian_mixture.py`).
-The prior and the weights need no factor K! then, and no draw falls where its weight is zero. More
-sources are for `bounds/smc.py`.
+The posterior of K exchangeable blocks, such as sources, has K! copies of every peak, and so has q:
+it is the mean over all orders of a density of up to four ordered blocks
+(`inference/gaussian_mixture.py`). Prior and weights then need no factor K!, and no draw falls where
+its weight is zero. More blocks are for `bounds/smc.py`.
 
 Everything happens in z: outcomes depend on z through θ alone, so the information about z is that
 about θ even where f has no inverse (the depth floor of gravimetry, a random sign)."""
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -43,23 +45,27 @@ import numpy as np
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray
 
-from scorebed.bounds.contrastive import Bounds
+from scorebed.bounds.base import (
+    Bound,
+    Bounds,
+    OnGroup,
+    require_density,
+    require_sizes,
+    silent,
+    size,
+)
 from scorebed.errors import require
+from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
+from scorebed.inference.blocks import exchangeable_blocks
 from scorebed.inference.fitted import fitted_posterior
 from scorebed.inference.gaussian_mixture import Proposal, standard_normal_log_prob
 from scorebed.inference.importance import shifted_weights, stream
-from scorebed.inference.laplace import laplace_posterior
-from scorebed.inference.modes import finds_modes
+from scorebed.inference.laplace import laplace_histories, laplace_posterior
+from scorebed.inference.modes import finds_modes, gaussian_task
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
-from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import (
-    LARGEST_ORDERED,
-    LocationFinding,
-    many_sources,
-    sources_of,
-)
+from scorebed.tasks.base import LARGEST_ORDERED, Task
 from scorebed.tasks.nuisance import refuse_nuisance
 
 OUTER = 256
@@ -92,7 +98,7 @@ def importance_bounds(
     outer: int = OUTER,
     inner: int = INNER,
     propose: Propose | None = None,
-    on_group: Callable[[int, int], None] = lambda *_: None,
+    on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
     """Bounds from `outer` trajectories with `inner` draws of a proposal each, made by `propose`, or
@@ -101,24 +107,99 @@ def importance_bounds(
     outer · (inner + 1) · T NLE, and what the proposals take. Trajectories share no draws, so the
     standard errors are those of independent samples; the n-th trajectory depends on `key` and n
     alone."""
-    require(
-        outer >= 2 and inner >= 1,
-        "the size of a bound",
-        got=f"outer={outer}, inner={inner}",
-        expected="at least two outer and one inner sample",
-        fix=f"{OUTER} and {INNER} are usual.",
-    )
-    refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
-    require(
-        not many_sources(task),
-        "the sources of a task for importance bounds",
-        got=sources_of(task),
-        expected=f"at most {LARGEST_ORDERED}",
-        fix="use bounds by SMC: smc_bounds, or --bound smc.",
-    )
+    require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
+    require_orders(task)
     of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)
     sizes = {"outer": outer, "inner": inner, "group": GROUP}
     return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
+
+
+def require_orders(task: Task) -> None:
+    """Refuse a task that importance bounds are not for: without a density, with nuisance
+    parameters, or with too many exchangeable blocks.
+    """
+    require_density(task, "importance bounds")
+    refuse_nuisance(task, "importance bounds", "use contrastive bounds.")
+    require(
+        task.can_order_blocks,
+        "the exchangeable blocks of a task for importance bounds",
+        got=exchangeable_blocks(task),
+        expected=f"at most {LARGEST_ORDERED}",
+        fix="use bounds by SMC: smc_bounds, or --bound smc.",
+    )
+
+
+class Importance(Bound):
+    """Importance sampling from a density fitted to the posterior of each trajectory: tight for
+    tasks with up to four exchangeable blocks.
+    """
+
+    name: ClassVar[str] = "importance"
+
+    outer: int = eqx.field(static=True, default=OUTER)
+    """Number of trajectories, N."""
+    inner: int = eqx.field(static=True, default=INNER)
+    """Number of draws of each trajectory's proposal, M."""
+
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        return importance_bounds(task, policy, outer=n, inner=m, on_group=on_group, key=key)
+
+    def supports(self, task: Task) -> None:
+        require_orders(task)
+
+    @property
+    def monitor(self) -> "LaplaceImportance":
+        return LaplaceImportance()
+
+
+class LaplaceImportance(Bound):
+    """Importance sampling from Gaussians at the posterior's modes, an order of magnitude cheaper
+    than a fitted density: training is followed by it. For Gaussian outcomes.
+    """
+
+    name: ClassVar[str] = "importance-laplace"
+
+    outer: int = eqx.field(static=True, default=OUTER)
+    """Number of trajectories, N."""
+    inner: int = eqx.field(static=True, default=INNER)
+    """Number of draws of each trajectory's proposal, M."""
+
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        return importance_bounds(
+            task,
+            policy,
+            outer=size(outer, self.outer),
+            inner=size(inner, self.inner),
+            propose=laplace_posterior,
+            on_group=on_group,
+            key=key,
+        )
+
+    def supports(self, task: Task) -> None:
+        require_orders(task)
+        gaussian_task(task, "a Laplace proposal")
+
+    def nle(self, task: Task, outer: int, inner: int) -> int:
+        return outer * (inner + 1 + laplace_histories(task)) * task.horizon
 
 
 def bounds_over_trajectories(
@@ -129,19 +210,19 @@ def bounds_over_trajectories(
     outer: int,
     inner: int,
     group: int,
-    on_group: Callable[[int, int], None],
+    on_group: OnGroup,
     key: PRNGKeyArray,
 ) -> Bounds:
     """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory, `group` of
     them at once.
     """
-    size = min(group, outer)
-    groups = -(-outer // size)
+    count = min(group, outer)
+    groups = -(-outer // count)
     found = []
     for g in range(groups):
         # The last group is filled up with further trajectories, which are then dropped: one program
         # serves all.
-        indices = jnp.arange(g * size, (g + 1) * size)
+        indices = jnp.arange(g * count, (g + 1) * count)
         found.append(jax.tree.map(np.asarray, _group_bounds(task, policy, of_one, indices, key)))
         on_group(g + 1, groups)
     each = jax.tree.map(lambda *parts: np.concatenate(parts)[:outer], *found)
@@ -155,12 +236,10 @@ def bounds_over_trajectories(
 def usual_proposal(
     task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray
 ) -> Proposal:
-    """A density fitted to particles of the posterior; for sources Gaussians at its modes, where
-    these can be found.
-
-    Particles that start from the prior miss a posterior that is far narrower, as sources have it
-    that were approached."""
-    if isinstance(task, LocationFinding) and finds_modes(task):
+    """Gaussians at the modes where posteriors are narrow and modes can be found; else a density
+    fitted to particles, which start from the prior and would miss a far narrower posterior.
+    """
+    if task.narrow_posterior and finds_modes(task):
         return laplace_posterior(task, ys, xis)
     return fitted_posterior(task, ys, xis, key=key)
 
@@ -197,10 +276,12 @@ def trajectory_bounds(
     log_total = top + jnp.log(total)
     own = log_likelihood(task, task.prior.from_latent(z), ys, xis)
     gain = density.log_prob(z) - standard_normal_log_prob(z)
-    lower = own - jnp.logaddexp(log_total, own - gain) + math.log(inner + 1)
-    upper = own - log_total + math.log(inner)
     return TrajectoryBounds(
-        lower, upper, gain + math.log(inner + 1), own - gain > log_total, histories + inner + 1
+        lower_log_ratio(own, own - gain, log_total, inner),
+        upper_log_ratio(own, log_total, inner),
+        gain + math.log(inner + 1),
+        own - gain > log_total,
+        histories + inner + 1,
     )
 
 

@@ -1,21 +1,20 @@
 """The first term of the bounds where some parameters are a nuisance, θ = (ψ, η): log p(y | ψ_0, ξ)
 is an average too.
 
-With η_1 … η_L ~ p(η | ψ_0) drawn anew and η_0 the one that made the data,
+With fresh draws η_1 … η_L ~ p(η | ψ_0) and η_0 the one that made the data,
 
     lower  log 1/L     Σ_{l=1..L} p(y | ψ_0, η_l, ξ)  −  log 1/(M+1) Σ_{m=0..M} p(y | θ_m, ξ)
     upper  log 1/(L+1) Σ_{l=0..L} p(y | ψ_0, η_l, ξ)  −  log 1/M     Σ_{m=1..M} p(y | θ_m, ξ)
 
-**Without η_0** the average is an unbiased estimate of p(y | ψ_0, ξ), so that its logarithm is too small in mean (Jensen).
-**With η_0**, which given (y, ψ_0) is a draw of the posterior, it is too large in mean, for the reason that makes the marginal of
-sPCE too large with θ_0. So the first term of the lower bound goes without η_0, and the second with
-θ_0.
+**Without η_0** the average is an unbiased estimate of p(y | ψ_0, ξ), so that its logarithm is too
+small in mean (Jensen). **With η_0**, which given (y, ψ_0) is a draw of the posterior, it is too
+large in mean, for the reason that makes the marginal of sPCE too large with θ_0. So the first term
+of the lower bound leaves η_0 out, and the second includes θ_0.
 
-Here L = M. A single value of the lower bound has no ceiling, but its mean has: given (y, ψ_0) the
-mean of 1/p(y | ψ_0, η_0, ξ) is 1/p(y | ψ_0, ξ), hence E log (average without η_0) ≤ E log p(y |
+Here L = M. A single value of the lower bound has no ceiling, but its mean has one: given (y, ψ_0)
+the mean of 1/p(y | ψ_0, η_0, ξ) is 1/p(y | ψ_0, ξ), hence E log (average without η_0) ≤ E log p(y |
 ψ_0, η_0, ξ), and the mean is below log(M+1), as that of sPCE is."""
 
-import math
 from typing import NamedTuple
 
 import jax
@@ -23,6 +22,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
+from scorebed.estimators.log_ratios import log_mean, log_mean_with_own
 from scorebed.inference.importance import shifted_weights, stream
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks.base import Task
@@ -54,7 +54,7 @@ def first_terms(
     The latent η are shared by the N trajectories, as contrastive parameters are.
     """
     total = jax.vmap(lambda z, y, xi: _conditional_sum(task, z, y, xi, inner, key=key))(z, ys, xis)
-    return FirstTerms(total - math.log(inner), jnp.logaddexp(total, own) - math.log(inner + 1))
+    return FirstTerms(log_mean(total, inner), log_mean_with_own(own, total, inner))
 
 
 def _conditional_sum(

@@ -1,5 +1,5 @@
 """A lower bound where the model has no density: Barber and Agakov's, with a posterior trained on
-the policy's own experiments.
+the experiments of the policy.
 
     E[log q(z | y, ξ) − log N(z; 0, I)]  ≤  EIG,   θ = f(z)
 
@@ -9,6 +9,7 @@ nothing here can measure: there is no upper bound."""
 
 import math
 from collections.abc import Callable
+from typing import Any, ClassVar, TypeAlias
 
 import equinox as eqx
 import jax
@@ -17,17 +18,90 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Scalar
 
-from scorebed.bounds.contrastive import Bounds
-from scorebed.densities.mixture_posterior import PosteriorDensity
+from scorebed._jit import jit_once
+from scorebed.bounds.base import Bound, Bounds, OnGroup, silent, size
+from scorebed.densities.mixture_posterior import MixturePosterior, PosteriorDensity
 from scorebed.errors import require
 from scorebed.estimators.variational import posterior_gain
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, rollout
+from scorebed.samplers.paper import paper_sampler
+from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
 from scorebed.training.fit import Loss, Terms, fit_one
 
 GROUP = 256  # experiments at once
+
+# (task, *, key) → an untrained posterior.
+MakePosterior: TypeAlias = Callable[..., PosteriorDensity]
+
+
+def small_posterior(task: Task, *, key: PRNGKeyArray) -> PosteriorDensity:
+    """An untrained mixture posterior for CPUs, its inputs standardised on the paper's sampler."""
+
+    def make(key: PRNGKeyArray) -> MixturePosterior:
+        standardise = standardiser(task, paper_sampler(task), key=named(key, "standardise"))
+        return MixturePosterior.small(task, standardise, key=named(key, "init"))
+
+    made: MixturePosterior = jit_once(make)(key)
+    return made
+
+
+def cosine_adam(steps: int) -> optax.GradientTransformation:
+    """Adam with a cosine decay from 10⁻³, behind clipping at 10."""
+    schedule = optax.cosine_decay_schedule(1e-3, steps)
+    return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(schedule))
+
+
+class Posterior(Bound):
+    """A trained posterior, for any task, with or without a density; there is no upper bound.
+
+    `inner` means nothing to it: no draws are made."""
+
+    name: ClassVar[str] = "posterior"
+
+    outer: int = eqx.field(static=True, default=2048)
+    """Number of experiments that the bound is estimated from, N."""
+    steps: int = eqx.field(static=True, default=1000)
+    """Number of training steps of the posterior."""
+    batch: int = eqx.field(static=True, default=256)
+    """Number of simulated experiments per training step."""
+    decay: float = eqx.field(static=True, default=0.99)
+    """Decay of the moving average of the posterior's parameters, which is what is used."""
+    make: MakePosterior = eqx.field(static=True, default=small_posterior)
+    """Makes the untrained posterior of a task: `make(task, key=key)`."""
+    optimiser: Callable[[int], Any] = eqx.field(static=True, default=cosine_adam)
+    """The optimiser for so many steps."""
+
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        del inner
+        return posterior_bound(
+            task,
+            policy,
+            self.make(task, key=named(key, "posterior")),
+            outer=size(outer, self.outer),
+            steps=self.steps,
+            batch=self.batch,
+            decay=self.decay,
+            optimiser=self.optimiser(self.steps),
+            on_step=on_group,
+            key=key,
+        )
+
+    def nle(self, task: Task, outer: int, inner: int) -> int:
+        """Simulated outcomes; there are no likelihoods to count."""
+        del inner
+        return posterior_bound_nle(task, outer, self.steps, self.batch)
 
 
 def posterior_bound(
@@ -40,7 +114,7 @@ def posterior_bound(
     batch: int,
     optimiser: optax.GradientTransformation,
     decay: float = 0.99,
-    on_step: Callable[[int, int], None] = lambda *_: None,
+    on_step: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
     """The bound from `outer` experiments, by a posterior that starts as `fresh`.

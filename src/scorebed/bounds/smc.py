@@ -1,5 +1,5 @@
 """Bounds of the expected information gain by sequential Monte Carlo from both sides (Grosse et al.,
-2015), for posteriors that no density of importance sampling describes, such as that of ten sources.
+2015), for posteriors that no proposal density describes, such as that of ten sources.
 
 For a history (y, ξ) of parameters θ_0 = f(z_0), particles are annealed from a normalised density
 b(z) to the posterior:
@@ -10,23 +10,25 @@ A level resamples if weights have become uneven, moves every particle by steps t
 is, and multiplies its weight by e^{(λ_l − λ_{l−1}) G}. The product of the means of the weights, Ẑ,
 estimates the marginal likelihood p(y|ξ).
 
-**Upper.** Ẑ of such a run is unbiased, so that E[log Ẑ] ≤ log p(y|ξ), and log p(y|θ_0,ξ)/Ẑ is an upper bound on average.
-**Lower.** Given the history, z_0 is a draw of the posterior. A path to it is made backwards, from level L to level 1, by the same
-moves, which are reversible; then a second run keeps that path as its first particle, whatever is
-resampled. The law of all its particles is Ẑ/p(y|ξ) times that of a run that keeps none, so that
-E[1/Ẑ] = 1/p(y|ξ) and E[log Ẑ] ≥ log p(y|ξ).
+**Upper.** Ẑ of such a run is unbiased, so that E[log Ẑ] ≤ log p(y|ξ), and log p(y|θ_0,ξ)/Ẑ is an
+upper bound on average.
+
+**Lower.** Given the history, z_0 is a draw of the posterior. A path to it is made backwards, from
+level L to level 1, by the same moves, which are reversible; then a second run keeps that path as
+its first particle, whatever is resampled. The law of all its particles is Ẑ/p(y|ξ) times that of a
+run that keeps none, so that E[1/Ẑ] = 1/p(y|ξ) and E[log Ẑ] ≥ log p(y|ξ).
 
 Both need a ladder and moves that are made from the history alone: nothing adapts to the particles.
 Neither needs good moves: poor ones make the bounds wide, not wrong. With L = 1 these are importance
 bounds, with particles for draws.
 
-Of more sources than importance bounds take, b(z) = Π_k g(z_k) with g from `inference/sources.py`;
-of any other task it is the proposal of its importance bounds. A step moves one part z_k, to a draw
-of g or to √(1−β²) z_k + β ε with β down to 2⁻⁶."""
+For more exchangeable blocks than can be ordered, b(z) = Π_k g(z_k) with g from
+`inference/blocks.py`; for any other task it is the proposal of its importance bounds. A step moves
+one part z_k, to a draw of g or to √(1−β²) z_k + β ε with β down to 2⁻⁶."""
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -35,7 +37,7 @@ import jax.random as jr
 from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from scorebed.bounds.contrastive import Bounds
+from scorebed.bounds.base import Bound, Bounds, OnGroup, require_density, silent, size
 from scorebed.bounds.importance import (
     OUTER,
     TrajectoryBounds,
@@ -43,13 +45,12 @@ from scorebed.bounds.importance import (
     usual_proposal,
 )
 from scorebed.errors import require
+from scorebed.inference.blocks import block_density, exchangeable_blocks
 from scorebed.inference.gaussian_mixture import Density, standard_normal_log_prob
-from scorebed.inference.importance import effective_sample_size
-from scorebed.inference.sources import source_density
+from scorebed.inference.resampling import effective_sample_size, multinomial_resample
 from scorebed.policies.base import Policy
 from scorebed.rollout import log_likelihood, log_likelihoods
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import LocationFinding, many_sources
 from scorebed.tasks.nuisance import refuse_nuisance
 
 GROUP = 64  # trajectories at once: a move is so little work that fewer leave a CPU waiting
@@ -62,8 +63,8 @@ OCTAVES = 6.0
 
 
 class Start(NamedTuple):
-    """b(z) = Π_k g(z_k) over equal parts of z, and how many likelihoods of the history were
-    evaluated for it.
+    """b(z) = Π_k g(z_k) over equal parts of z, and how many likelihoods of the history it
+    took.
     """
 
     density: Density
@@ -84,16 +85,16 @@ def smc_bounds(
     levels: int = LEVELS,
     moves: int = MOVES,
     begin: Begin | None = None,
-    on_group: Callable[[int, int], None] = lambda *_: None,
+    on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds from `outer` trajectories, with two runs of `inner` particles each, from what `begin`
-    or else `usual_start` gives.
+    """Bounds from `outer` trajectories, with two runs of `inner` particles each, which start from
+    what `begin` (by default `usual_start`) gives.
 
     (2 · inner + 1) · (1 + levels · moves) · T NLE a trajectory, and what the start takes;
     particles, levels and moves are worth about the same for the likelihoods they take. The n-th
-    trajectory depends on `key` and n alone, and is that of importance bounds, but for rounding,
-    which a policy that searches as it goes (`modes`) may turn into another experiment."""
+    trajectory depends on `key` and n alone. It is that of importance bounds up to rounding, which a
+    policy that searches as it goes (`modes`) may turn into another experiment."""
     require(
         outer >= 2 and inner >= 2 and levels >= 1 and moves >= 1,
         "the size of a bound by SMC",
@@ -101,7 +102,7 @@ def smc_bounds(
         expected="at least two trajectories and particles, and one level and move",
         fix=f"{OUTER}, {PARTICLES}, {LEVELS} and {MOVES} are usual.",
     )
-    refuse_nuisance(task, "bounds by SMC", "use contrastive bounds.")
+    require_annealing(task)
     how = {"begin": begin or usual_start, "particles": inner, "levels": levels, "moves": moves}
     of_one, sizes = (
         Partial(smc_trajectory_bounds, task, **how),
@@ -110,13 +111,65 @@ def smc_bounds(
     return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
 
 
+def require_annealing(task: Task) -> None:
+    """Refuse a task that SMC bounds are not for: without a density, or with nuisance parameters."""
+    require_density(task, "bounds by SMC")
+    refuse_nuisance(task, "bounds by SMC", "use contrastive bounds.")
+
+
+class SMC(Bound):
+    """Particles annealed to the posterior from both sides: tight for any number of exchangeable
+    blocks.
+    """
+
+    name: ClassVar[str] = "smc"
+
+    outer: int = eqx.field(static=True, default=OUTER)
+    """Number of trajectories, N."""
+    inner: int = eqx.field(static=True, default=PARTICLES)
+    """Number of particles of each run."""
+    levels: int = eqx.field(static=True, default=LEVELS)
+    """Number of levels from the start to the posterior; more make the bounds tighter."""
+    moves: int = eqx.field(static=True, default=MOVES)
+    """Metropolis steps at each level."""
+
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        return smc_bounds(
+            task,
+            policy,
+            outer=size(outer, self.outer),
+            inner=size(inner, self.inner),
+            levels=self.levels,
+            moves=self.moves,
+            on_group=on_group,
+            key=key,
+        )
+
+    def supports(self, task: Task) -> None:
+        require_annealing(task)
+
+    def nle(self, task: Task, outer: int, inner: int) -> int | None:
+        """Exact where the start takes no likelihood: with more blocks than can be ordered."""
+        if task.can_order_blocks:
+            return None
+        return outer * (2 * inner + 1) * (1 + self.levels * self.moves) * task.horizon
+
+
 def usual_start(
     task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray
 ) -> Start:
-    """Of many sources that of each of them; else the proposal of importance bounds."""
-    if many_sources(task):
-        assert isinstance(task, LocationFinding)
-        return Start(source_density(task, ys, xis), task.sources, jnp.zeros((), int))
+    """The proposal of importance bounds, or for many exchangeable blocks the density of one."""
+    if not task.can_order_blocks:
+        return Start(block_density(task, ys, xis), exchangeable_blocks(task), jnp.zeros((), int))
     density, histories = usual_proposal(task, ys, xis, key=key)
     return Start(density, 1, histories)
 
@@ -152,7 +205,7 @@ def smc_trajectory_bounds(
     )
 
 
-class Particles(NamedTuple):
+class AnnealedParticles(NamedTuple):
     """Positions, log g(z_k) of their parts, and G(z); a path has an axis for its levels in front of
     all.
 
@@ -175,7 +228,7 @@ class Run(NamedTuple):
 
 
 class _State(NamedTuple):
-    particles: Particles
+    particles: AnnealedParticles
     log_weights: Float[Array, " N"]
     run: Run
 
@@ -196,7 +249,7 @@ class Annealing(eqx.Module):
         """λ_0 … λ_L."""
         return (jnp.arange(self.levels + 1, dtype=self.ys.dtype) / self.levels) ** 2
 
-    def run(self, count: int, path: Particles | None, *, key: PRNGKeyArray) -> Run:
+    def run(self, count: int, path: AnnealedParticles | None, *, key: PRNGKeyArray) -> Run:
         """`count` particles through all levels, of which the first follows a path, if there
         is one.
         """
@@ -209,13 +262,13 @@ class Annealing(eqx.Module):
         )
 
         def level(
-            state: _State, given: tuple[PRNGKeyArray, Scalar, Scalar, Particles | None]
+            state: _State, given: tuple[PRNGKeyArray, Scalar, Scalar, AnnealedParticles | None]
         ) -> tuple[_State, None]:
             key, before, after, kept = given
             key_resample, key_move = jr.split(key)
             uneven = effective_sample_size(state.log_weights) < UNEVEN * count
             picks = jnp.where(
-                uneven, _draws(state.log_weights, key=key_resample), jnp.arange(count)
+                uneven, _resample(state.log_weights, key=key_resample), jnp.arange(count)
             )
             run = jax.tree.map(
                 lambda new, old: jnp.where(uneven, new, old), _gathered(state), state.run
@@ -232,53 +285,54 @@ class Annealing(eqx.Module):
         given = (jr.split(key_levels, self.levels), ladder[:-1], ladder[1:], path)
         return _gathered(jax.lax.scan(level, start, given)[0])
 
-    def path_to(self, z: Float[Array, " k"], *, key: PRNGKeyArray) -> Particles:
+    def path_to(self, z: Float[Array, " k"], *, key: PRNGKeyArray) -> AnnealedParticles:
         """Where a particle was at every level that ended at z, a draw of the posterior: made
         backwards by the same moves.
         """
 
         def back(
-            particles: Particles, given: tuple[PRNGKeyArray, Scalar]
-        ) -> tuple[Particles, Particles]:
+            particles: AnnealedParticles, given: tuple[PRNGKeyArray, Scalar]
+        ) -> tuple[AnnealedParticles, AnnealedParticles]:
             key, temperature = given
             return self._move(particles, temperature, key=key), particles
 
         steps = (jr.split(key, self.levels), self.ladder[:-1])
         return jax.lax.scan(back, self._evaluate(z[:, None]), steps, reverse=True)[1]
 
-    def _evaluate(self, z: Float[Array, "k N"]) -> Particles:
+    def _evaluate(self, z: Float[Array, "k N"]) -> AnnealedParticles:
         parts = jax.vmap(jax.vmap(self.density.log_prob, 1))(z.reshape(self.parts, -1, z.shape[1]))
-        return Particles(z, parts, self._log_joint(z) - parts.sum(0))
+        return AnnealedParticles(z, parts, self._log_joint(z) - parts.sum(0))
 
     def _log_joint(self, z: Float[Array, "k N"]) -> Float[Array, " N"]:
         """log N(z; 0, I) p(y | f(z), ξ)."""
         theta = jax.vmap(self.task.prior.from_latent, 1)(z)
         return _log_prior(z) + log_likelihoods(self.task, theta, self.ys, self.xis)
 
-    def _move(self, particles: Particles, temperature: Scalar, *, key: PRNGKeyArray) -> Particles:
+    def _move(
+        self, particles: AnnealedParticles, temperature: Scalar, *, key: PRNGKeyArray
+    ) -> AnnealedParticles:
         """Metropolis steps of one part at a time, reversible with respect to π_λ."""
         k, n = particles.z.shape
-        size = k // self.parts
+        d = k // self.parts
         draw = jax.vmap(lambda key: self.density.sample(key=key), out_axes=1)
 
-        def move(now: Particles, key: PRNGKeyArray) -> tuple[Particles, None]:
+        def move(now: AnnealedParticles, key: PRNGKeyArray) -> tuple[AnnealedParticles, None]:
             key_draw, key_normal, key_uniform = jr.split(key, 3)
             octave, which, kind, test = jr.uniform(key_uniform, (4 * n,), now.z.dtype).reshape(4, n)
             moved = (self.parts * which).astype(int) == jnp.arange(self.parts)[:, None]
-            parts = now.z.reshape(self.parts, size, n)
+            parts = now.z.reshape(self.parts, d, n)
             old = jnp.where(moved[:, None], parts, 0).sum(0)
             # A step that keeps the prior of its part as it is.
             beta = jnp.exp2(-OCTAVES * octave)
             step = jnp.sqrt(1 - beta**2) * old + beta * jr.normal(
-                key_normal, (size * n,), old.dtype
-            ).reshape(size, n)
+                key_normal, (d * n,), old.dtype
+            ).reshape(d, n)
             drawn = kind < DRAWS
             new = jnp.where(drawn, draw(jr.split(key_draw, n)), step)
             z = jnp.where(moved[:, None], new, parts).reshape(k, n)
             log_g = jnp.where(moved, jax.vmap(self.density.log_prob, 1)(new), now.parts)
-            there = Particles(z, log_g, self._log_joint(z) - log_g.sum(0))
-            # log π_λ(z')/π_λ(z), less the logarithm of by how much rather z' is proposed than z: by
-            # g, or by the prior.
+            there = AnnealedParticles(z, log_g, self._log_joint(z) - log_g.sum(0))
+            # log π_λ(z')/π_λ(z), minus the log proposal ratio: of g, or of the prior.
             ratio = jnp.where(
                 drawn, 0, (log_g - now.parts).sum(0) - _log_prior(new) + _log_prior(old)
             )
@@ -293,15 +347,10 @@ def _log_prior(z: Float[Array, "k N"]) -> Float[Array, " N"]:
     return jax.vmap(standard_normal_log_prob, 1)(z)
 
 
-def _draws(log_weights: Float[Array, " N"], *, key: PRNGKeyArray) -> Int[Array, " N"]:
-    """As many independent draws as there are weights; of all ways to resample the one that may
-    simply keep a particle.
-    """
-    total = jnp.cumsum(jnp.exp(log_weights - log_weights.max()))
-    # 1 − u lies in (0, 1]: no draw falls on a weight of zero.
-    return jnp.searchsorted(
-        total, (1 - jr.uniform(key, log_weights.shape, total.dtype)) * total[-1]
-    )
+def _resample(log_weights: Float[Array, " N"], *, key: PRNGKeyArray) -> Int[Array, " N"]:
+    """Multinomial: the only scheme under which pinning the first particle stays valid."""
+    weights = jnp.exp(log_weights - log_weights.max())
+    return multinomial_resample(key, weights, len(weights))
 
 
 def _gathered(state: _State) -> Run:

@@ -152,10 +152,10 @@ def _step(
     later: Array,
 ) -> Draws:
     theta = task.prior.from_latent(z)
-    if task.reach is not None:
-        xis_before, start = _obeying(task, xis_before), task.reach.start()
+    if task.feasible is not None:
+        xis_before, start = _obeying(task, xis_before), task.feasible.start()
         previous = jnp.where(later, xis_before[-1], start) if len(xis_before) else start
-        xi = task.reach.place(xi, previous, jnp.where(later, len(xis_before), 0))
+        xi = task.feasible.place(xi, previous, jnp.where(later, len(xis_before), 0))
 
     def step(state: State, data: tuple[Array, Array]) -> tuple[State, None]:
         xi, noise = data
@@ -198,7 +198,7 @@ def _obeying(task: Task, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
     """Designs that policies can come to: a model need not be defined for others, such as times out
     of order.
     """
-    return xis if task.reach is None or not len(xis) else task.reach.obey(xis)
+    return xis if task.feasible is None or not len(xis) else task.feasible.obey(xis)
 
 
 def _edges(task: Task) -> np.ndarray:

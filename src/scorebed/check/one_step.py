@@ -7,7 +7,6 @@ With nuisance parameters the first term is log 1/M Σ_{l=1..M} p(y | ψ₀, η_l
 `bounds/nuisance.py`."""
 
 import itertools
-import math
 
 import jax
 import jax.numpy as jnp
@@ -16,6 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed._jit import jit_once
+from scorebed.estimators.log_ratios import log_mean, lower_log_ratio
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, resample_nuisance
 from scorebed.tasks.spaces import Box, Space
@@ -70,8 +70,8 @@ def one_step_eig(
             first = own
             if has_nuisance(task):
                 alike = jax.vmap(task.prior.from_latent)(resample_nuisance(task, z, other_zs[::-1]))
-                first = jax.nn.logsumexp(jax.vmap(log_prob)(alike)) - math.log(inner)
-            return first - jnp.logaddexp(own, rest) + math.log(inner + 1)
+                first = log_mean(jax.nn.logsumexp(jax.vmap(log_prob)(alike)), inner)
+            return lower_log_ratio(first, own, rest, inner)
 
         return jax.vmap(gain)(zs, noise).mean()
 

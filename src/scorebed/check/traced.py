@@ -18,7 +18,7 @@ import numpy as np
 from scorebed.check.finding import DISCRETE_OUTCOME, Finding, failed, fault
 from scorebed.errors import ScorebedError
 from scorebed.tasks.base import Gaussian, Task
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.nuisance import check_interest
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Box, Quantity, Space
@@ -158,10 +158,10 @@ def _declaration(task: Task) -> list[Finding]:
 
 def _constraint(task: Task) -> list[Finding]:
     try:
-        _ = task.reach
+        _ = task.feasible
     except ScorebedError as error:
         return [_declared(error)]
-    if task.cost is None or isinstance(task.cost, Cost):
+    if task.cost is None or isinstance(task.cost, DesignCost):
         return []
     return [
         fault(

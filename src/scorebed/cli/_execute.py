@@ -7,43 +7,48 @@ from typing import Any
 import numpy as np
 
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
+from scorebed.cli._parts import RunParts
 from scorebed.cli._progress import Bars
 from scorebed.diagnostics import REMEDY, Coverage, out_of_reach
 from scorebed.report import write_report
+from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import CONTRASTIVE, ceiling_sentence, in_words, tighter
+from scorebed.runs.execution import Execution
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.training import Execution
-from scorebed.runs.user_task import UserTask
+from scorebed.runs.user_parts import UserParts
+from scorebed.tasks.base import Task
 
 
 def execute(
     folder: RunFolder,
+    config: RunConfig,
+    task: Task,
     *,
-    task: UserTask | None = None,
+    parts: RunParts,
+    given: UserParts,
     as_json: bool,
     context: AbstractContextManager[Any] | None = None,
 ) -> None:
-    """Carry out what is left of a run that this process owns; `task` is the user's own, if it is
-    one.
+    """Carry out what is left of a run that this process owns.
 
-    `context` is that of several devices (`devices.among`).
+    `parts` and `given` are what of it is the user's, as named and as read. `context` is that of
+    several devices (`_sharding.device_mesh`).
     """
     bars = Bars()
     try:
         with context or nullcontext():
-            record = Execution(folder, progress=bars, task=task).run()
+            record = Execution(folder, config, task, progress=bars).run()
     except KeyboardInterrupt:
         bars.close()
-        again = f" --task {task.name}" if task else ""
         sys.stderr.write(
-            f"stopped; the state is kept. Go on with: scorebed resume {folder.path}{again}\n"
+            f"stopped; the state is kept. Go on with: scorebed resume {folder.path}{parts}\n"
         )
         raise
-    write_report(folder.path, task=task)
+    write_report(folder.path, parts=given)
     if as_json:
-        print_json(record | {"run": str(folder.path)})
+        print_json(record.values() | {"run": str(folder.path)})
     else:
-        show(record, str(folder.path))
+        show(record.values(), str(folder.path))
 
 
 def show(record: dict[str, Any], path: str) -> None:

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 
 if TYPE_CHECKING:
     from scorebed.cli._progress import Bars
-    from scorebed.runs.terms import Terms
+    from scorebed.runs.spending import Spending
 
 BENCHES = ("compare", "laptop")
 
@@ -34,24 +35,26 @@ def bench(
     ],
     methods: Annotated[
         str,
-        Parameter(help="all, or names with commas between them; laptop has score and jointscore."),
+        Parameter(
+            help="all, or names with commas between them; laptop has score and jointscore; compare also takes FILE.py:NAME."
+        ),
     ] = "all",
     budget: Annotated[
-        str | None, Parameter(help="Of compare: likelihood evaluations for every method.")
+        Count | None, Parameter(help="Of compare: likelihood evaluations for every method.")
     ] = None,
     minutes: Annotated[
-        str | None, Parameter(help="Of compare: minutes of training for every method.")
+        Positive | None, Parameter(help="Of compare: minutes of training for every method.")
     ] = None,
     preset: Annotated[
         str | None, Parameter(help="quick, laptop or paper; compare takes quick.")
     ] = None,
-    seed: Annotated[str, Parameter(help="Of compare: seed of all random numbers.")] = "0",
+    seed: Annotated[FromZero, Parameter(help="Of compare: seed of all random numbers.")] = 0,
     seeds: Annotated[
-        str,
+        Count,
         Parameter(
             help="Of laptop: number of seeds; those that the folder has already are shown too."
         ),
-    ] = "1",
+    ] = 1,
     out: Annotated[
         Path | None, Parameter(help="Folder of the runs; one that exists is gone on with.")
     ] = None,
@@ -64,22 +67,20 @@ def bench(
     """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task
     by task.
     """
-    from scorebed.cli._numbers import whole
     from scorebed.errors import UnknownNameError
 
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
     if name == "laptop":
-        _laptop(task, methods, preset or "laptop", whole("--seeds", seeds, 1), out, set_, as_json)
+        _laptop(task, methods, preset or "laptop", seeds, out, set_, as_json)
     else:
-        overrides = [f"seed={whole('--seed', seed, 0)}", *set_]
+        overrides = [f"seed={seed}", *set_]
         _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
 
 
-def _terms(budget: str | None, minutes: str | None) -> "Terms":
-    from scorebed.cli._numbers import positive, whole
+def _terms(budget: int | None, minutes: float | None) -> "Spending":
     from scorebed.errors import require
-    from scorebed.runs.terms import Terms
+    from scorebed.runs.spending import Spending
 
     require(
         (budget is None) != (minutes is None),
@@ -88,25 +89,23 @@ def _terms(budget: str | None, minutes: str | None) -> "Terms":
         expected="one of them",
         fix="give --budget NLE or --minutes X.",
     )
-    return Terms(
-        None if budget is None else whole("--budget", budget, 1),
-        None if minutes is None else positive("--minutes", minutes),
-    )
+    return Spending(budget, minutes)
 
 
 def _compare(
     task: str,
     methods: str,
-    terms: "Terms",
+    terms: "Spending",
     preset: str,
     out: Path | None,
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from scorebed.bench.compare import COLUMNS, chosen, compare, draw, remarks, table
+    from scorebed.bench.compare import COLUMNS, chosen, compare, remarks, table
+    from scorebed.plots.comparison import draw_comparison
     from scorebed.tasks import make_task
 
-    picked = chosen(methods, make_task(task))
+    picked = chosen(methods, task, make_task(task), preset)
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
     with _shown(folder) as bars:
@@ -114,14 +113,15 @@ def _compare(
             task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars
         )
     against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
-    draw(entries, f"{task}: {terms} each", against=against).savefig(folder / "compare.png", dpi=130)
+    figure = draw_comparison(entries, f"{task}: {terms} each", against=against)
+    figure.savefig(folder / "compare.png", dpi=130)
     (folder / "compare.md").write_text(table(entries))
     if as_json:
         print_json(
             {
                 "task": task,
                 "terms": terms._asdict(),
-                "methods": {e.method: dict(e.record) for e in entries},
+                "methods": {e.method: e.record.values() for e in entries},
             }
         )
         return
@@ -142,10 +142,10 @@ def _laptop(
     overrides: list[str],
     as_json: bool,
 ) -> None:
-    from scorebed.bench.laptop import COLUMNS, PAPER, draw, laptop, table
+    from scorebed.bench.laptop import BY_SCORE, COLUMNS, laptop, published, table
     from scorebed.errors import UnknownNameError
-    from scorebed.presets.values import PRESETS
-    from scorebed.runs.methods import BY_SCORE
+    from scorebed.plots.comparison import draw_bench
+    from scorebed.presets import PRESETS
     from scorebed.tasks import TASKS
 
     picked = BY_SCORE if methods == "all" else tuple(each.strip() for each in methods.split(","))
@@ -154,7 +154,7 @@ def _laptop(
             raise UnknownNameError("method of this bench", each, BY_SCORE)
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
-    tasks = tuple(PAPER) if task == "all" else tuple(each.strip() for each in task.split(","))
+    tasks = tuple(published()) if task == "all" else tuple(each.strip() for each in task.split(","))
     for each in tasks:
         if each not in TASKS:
             raise UnknownNameError("task", each, TASKS)
@@ -170,9 +170,12 @@ def _laptop(
             progress=bars,
         )
     (folder / "table.md").write_text(table(reached))
-    draw(reached, f"Preset {preset}").savefig(folder / "table.png", dpi=130)
+    draw_bench(reached, published(), f"Preset {preset}").savefig(folder / "table.png", dpi=130)
     if as_json:
-        print_json({"preset": preset, "tasks": [each._asdict() for each in reached]})
+        rows = [
+            each._asdict() | {"records": [r.values() for r in each.records]} for each in reached
+        ]
+        print_json({"preset": preset, "tasks": rows})
         return
     print_table(
         dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT),

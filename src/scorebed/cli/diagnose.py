@@ -10,49 +10,49 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromEight, FromTwo, FromZero
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
-from scorebed.cli._task import TaskOption, user_task
+from scorebed.cli._parts import RunParts
 
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-    from scorebed.diagnostics import Coverage, Estimate, GradientError, ScoreError
+    from scorebed.diagnostics import Coverage, GradientError, ScoreError
     from scorebed.nle import Ledger
     from scorebed.runs.load import Run
     from scorebed.scores.reference import Truth
 
-BATCHES = tuple(4**i for i in range(9))
 RIVALS = (15, 255)  # contrastive parameters of the PCE curves
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
+
+
+BATCHES = tuple(4**i for i in range(9))  # sizes at which the error of a gradient is shown
 
 
 def diagnose(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    outer: Annotated[str, Parameter(help="Number of trajectories, N.")] = "512",
+    outer: Annotated[FromEight, Parameter(help="Number of trajectories, N.")] = 512,
     truth: Annotated[
         Literal["auto", "importance", "smc"],
         Parameter(
             help="The ground truth. auto: the closed form if there is one, importance sampling "
-            "where draws of the prior are "
-            "enough, tempered SMC elsewhere."
+            "where draws of the prior are enough, tempered SMC elsewhere."
         ),
     ] = "auto",
     inner: Annotated[
-        str, Parameter(help="Draws of the prior for importance sampling, M.")
-    ] = "100000",
-    particles: Annotated[str, Parameter(help="Particles for tempered SMC.")] = "2048",
+        Count, Parameter(help="Draws of the prior for importance sampling, M.")
+    ] = 100000,
+    particles: Annotated[FromTwo, Parameter(help="Particles for tempered SMC.")] = 2048,
     seed: Annotated[
-        str, Parameter(help="Seed of the draws; those of training are never used again.")
-    ] = "0",
-    task: TaskOption = None,
+        FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
+    ] = 0,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and
-    the report anew.
+    the report.
 
     The bias of the policy gradient is given in units of the true gradient's norm, at the trained or
     at the untrained policy, whichever is larger: at a trained policy the true gradient is close to
@@ -61,10 +61,10 @@ def diagnose(
     import numpy as np
 
     from scorebed import diagnostics
-    from scorebed.cli._numbers import whole
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.nle import Ledger
+    from scorebed.plots.diagnosis import draw_diagnosis
     from scorebed.policies.random import RandomDesigns
     from scorebed.report import write_report
     from scorebed.report.tables import diagnosis_rows
@@ -74,13 +74,13 @@ def diagnose(
     from scorebed.tasks.nuisance import has_nuisance
 
     n, m, p = (
-        whole("--outer", outer, 8),
-        whole("--inner", inner, 1),
-        whole("--particles", particles, 2),
+        outer,
+        inner,
+        particles,
     )
-    key = named(jr.key(whole("--seed", seed, 0)), "diagnose")
-    own = user_task(task)
-    loaded, ledger = load(run, task=own), Ledger()
+    key = named(jr.key(seed), "diagnose")
+    given = parts.read()
+    loaded, ledger = load(run, **given._asdict()), Ledger()
     model, score, policy = loaded.task, loaded.score, loaded.policy
     if score is None:
         raise InvalidValueError(
@@ -90,22 +90,27 @@ def diagnose(
             fix=f"bounds of any run: scorebed evaluate {run}",
         )
     designs = RandomDesigns(loaded.sampler)
-    reach = diagnostics.coverage(model, loaded.sampler, policy, outer=n, key=named(key, "coverage"))
+    covered = diagnostics.coverage(
+        model, loaded.sampler, policy, outer=n, key=named(key, "coverage")
+    )
     conditions = {
         name: diagnostics.conditioning(model, each, key=named(key, "conditioning", name))
         for name, each in (("sampler", designs), ("policy", policy))
     }
     if model.has_density and not has_nuisance(model):
-        compared = _compare(loaded, reach, truth, n, m, p, ledger, key=key)
+        compared = _compare(loaded, covered, truth, n, m, p, ledger, key=key)
     else:
         compared = _Compared(
-            {"outer": n, "verdict": diagnostics.verdict_without_truth(reach)}, {}, {}
+            {"outer": n, "verdict": diagnostics.verdict_without_truth(covered)}, {}, {}
         )
     result = {
         "run": str(run),
         "task": loaded.config.task,
         **compared.values,
-        "coverage": {"outside": reach.share, "outside_by_step": [float(x) for x in reach.outside]},
+        "coverage": {
+            "outside": covered.share,
+            "outside_by_step": [float(x) for x in covered.outside],
+        },
         "conditioning": {
             name: {
                 label: float(np.quantile(numbers, q, method="lower"))
@@ -117,13 +122,13 @@ def diagnose(
         "nle_stages": ledger.totals,
     }
     picture = io.BytesIO()
-    _draw(compared.curves, compared.errors, reach.outside, conditions).savefig(
-        picture, format="png", dpi=150
-    )
+    draw_diagnosis(
+        compared.curves, compared.errors, covered.outside, conditions, batches=BATCHES
+    ).savefig(picture, format="png", dpi=150)
     with RunFolder.open(run).own() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
-    write_report(run, task=own)
+    write_report(run, parts=given)
     if as_json:
         print_json(result)
         return
@@ -132,8 +137,8 @@ def diagnose(
 
 
 class _Compared(NamedTuple):
-    """What is said about a score, the errors of gradients by their names, and of the score by
-    designs.
+    """What is reported about a score, the gradient errors of each estimator, and the score's errors
+    by designs.
     """
 
     values: dict[str, Any]
@@ -143,7 +148,7 @@ class _Compared(NamedTuple):
 
 def _compare(
     run: "Run",
-    reach: "Coverage",
+    covered: "Coverage",
     wanted: str,
     n: int,
     m: int,
@@ -152,7 +157,7 @@ def _compare(
     *,
     key: "PRNGKeyArray",
 ) -> _Compared:
-    """The score of a run beside the truth, at its policy and at an untrained one."""
+    """The score of a run against the truth, at its policy and at an untrained one."""
     from scorebed import diagnostics
     from scorebed.cli._progress import Bars
     from scorebed.keys import named
@@ -191,7 +196,7 @@ def _compare(
         "inner": m if against.name == "importance" else None,
         "particles": p if against.name == "smc" else None,
         "effective_draws": against.ess,
-        "verdict": diagnostics.verdict(bias, reach, ess=against.ess),
+        "verdict": diagnostics.verdict(bias, covered, ess=against.ess),
         "relative_bias": bias.value,
         "relative_bias_upper": bias.upper,
         "gradient": {"trained": _gradient(trained), "untrained": _gradient(start)},
@@ -206,7 +211,7 @@ def _compare(
 
 class _Against(NamedTuple):
     """The ground truth, its name, and its effective draws on the worse histories: infinite where
-    that is no worry.
+    they do not matter.
     """
 
     truth: "Truth"
@@ -217,17 +222,16 @@ class _Against(NamedTuple):
 def _ground_truth(
     run: "Run", wanted: str, inner: int, particles: int, ledger: "Ledger", *, key: "PRNGKeyArray"
 ) -> _Against:
-    """The truth that was asked for, or for `auto` the cheapest that can be believed."""
+    """The truth that was asked for, or for `auto` the cheapest that can be trusted."""
     import numpy as np
 
     from scorebed.diagnostics import FEW_DRAWS, effective_draws
-    from scorebed.scores.reference import ExactTruth, ImportanceTruth, SMCTruth
-    from scorebed.tasks.oracles.closed_form import ClosedForm
+    from scorebed.scores.reference import ImportanceTruth, SMCTruth, exact_truth
 
     logger = logging.getLogger("scorebed.diagnose")
     tempered = _Against(SMCTruth(run.task, particles), "smc", math.inf)
-    if wanted == "auto" and isinstance(run.task, ClosedForm):
-        return _Against(ExactTruth(run.task), "exact", math.inf)
+    if wanted == "auto" and (exact := exact_truth(run.task)) is not None:
+        return _Against(exact, "exact", math.inf)
     if wanted == "smc":
         return tempered
     sizes = effective_draws(run.task, run.policy, inner=inner, key=key)
@@ -235,7 +239,7 @@ def _ground_truth(
     ess = float(np.quantile(sizes, 0.1))
     few = (
         f"{inner:,} draws of the prior are {ess:.0f} effective ones or fewer on a tenth of the "
-        f"histories"
+        "histories"
     )
     if ess >= FEW_DRAWS or wanted == "importance":
         if ess < FEW_DRAWS:
@@ -246,6 +250,7 @@ def _ground_truth(
 
 
 def _gradient(error: "GradientError") -> dict[str, Any]:
+
     return {
         "squared_bias": error.squared_bias.value,
         "squared_bias_se": error.squared_bias.se,
@@ -259,87 +264,3 @@ def _gradient(error: "GradientError") -> dict[str, Any]:
 
 def _score_error(error: "ScoreError") -> dict[str, float]:
     return {"y": error.y.value, "y_se": error.y.se, "xi": error.xi.value, "xi_se": error.xi.se}
-
-
-def _draw(
-    curves: "dict[str, GradientError]",
-    errors: "dict[str, ScoreError]",
-    outside: Any,
-    conditions: dict[str, Any],
-) -> "Figure":
-    """MSE against N and relative errors, where there is a truth; coverage by step, condition
-    numbers.
-    """
-    import numpy as np
-    from matplotlib.figure import Figure
-
-    from scorebed.plots.experiments import LINES, SOFT
-
-    figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
-    *above, reach, condition = figure.subplots(2 if curves else 1, 2).flat
-    if above:
-        _draw_errors(above[0], above[1], curves, errors)
-
-    reach.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
-    reach.set(
-        xlabel="step",
-        ylabel="designs out of reach [%]",
-        ylim=(0, 100),
-        title="coverage of the policy's designs",
-    )
-    if not outside.any():
-        reach.text(0.5, 0.5, "none", transform=reach.transAxes, ha="center", color=SOFT)
-
-    logs = {name: np.log10(numbers[np.isfinite(numbers)]) for name, numbers in conditions.items()}
-    everything = np.concatenate(
-        [*logs.values(), [0.0, 1.0]]
-    )  # from 1, a perfect condition, to 10 at least
-    bins = np.linspace(everything.min(), everything.max(), 41)
-    for colour, (name, x) in zip(LINES, logs.items(), strict=False):
-        condition.hist(x, bins=bins, color=colour, alpha=0.6, label=name)
-    condition.set(
-        xlabel="log₁₀ condition number of ∂y/∂ξ",
-        ylabel="trajectories",
-        title="Jacobian conditioning",
-    )
-    for ax in (*above, reach, condition):
-        ax.spines[["top", "right"]].set_visible(False)
-        ax.title.set_fontsize(9)
-        if ax is not reach:  # beside the axes, where nothing can be under it
-            ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return figure
-
-
-def _draw_errors(
-    mse: "Axes",
-    relative: "Axes",
-    curves: "dict[str, GradientError]",
-    errors: "dict[str, ScoreError]",
-) -> None:
-    import numpy as np
-
-    from scorebed.plots.experiments import LINES
-
-    for colour, (name, error) in zip(LINES, curves.items(), strict=False):
-        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
-        if error.squared_bias.value > 0:
-            mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
-    mse.set(
-        xlabel="batch size N",
-        ylabel="squared error of the gradient",
-        title="‖B‖² + V/N (dotted: ‖B‖²)",
-    )
-
-    for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
-        parts: list[Estimate] = [found.y, found.xi]
-        places = np.arange(2) + 0.35 * (i - 0.5)
-        relative.bar(
-            places,
-            [e.value for e in parts],
-            0.32,
-            yerr=[e.se for e in parts],
-            color=colour,
-            label=name,
-        )
-    relative.set_xticks([0, 1], ["y-part", "ξ-part"])
-    relative.set(ylabel="E‖s − μ‖² / E‖μ‖²", title="relative score error, by designs")

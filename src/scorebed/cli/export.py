@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption, user_task
+from scorebed.cli._parts import RunParts
 
 
 def export(
@@ -14,21 +14,21 @@ def export(
     /,
     *,
     out: Annotated[
-        Path | None, Parameter(help="The folder to make; RUN/pocket if left out.")
+        Path | None, Parameter(help="The folder to make; RUN/export if left out.")
     ] = None,
-    task: TaskOption = None,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Write the policy of a run to a folder that works without scorebed: weights, programs
-    (jax.export, ONNX), a client.
+    (jax.export and ONNX) and a client.
 
     A folder that exists is never overwritten. With --json the manifest is printed.
     """
     from scorebed.export.folder import export_policy
     from scorebed.runs.load import load
 
-    path = run / "pocket" if out is None else out
-    manifest = export_policy(load(run, task=user_task(task)), path)
+    path = run / "export" if out is None else out
+    manifest = export_policy(load(run, **parts.read()._asdict()), path)
     if as_json:
         print_json({"folder": str(path), **manifest})
         return

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromZero
 from scorebed.cli._output import Json, print_json
-from scorebed.cli._task import TaskOption
+from scorebed.cli._parts import RunParts
 
 
 def live(
@@ -26,10 +27,10 @@ def live(
         ),
     ] = None,
     seed: Annotated[
-        str | None, Parameter(help="Seed of a new experiment's designs; random if left out.")
+        FromZero | None, Parameter(help="Seed of a new experiment's designs; random if left out.")
     ] = None,
     steps: Annotated[
-        str | None,
+        Count | None,
         Parameter(
             help="Number of steps of a new experiment; as many as the policy was trained for if "
             "left out."
@@ -42,7 +43,7 @@ def live(
             help='Tighter limits for the designs of a new experiment: "low:high", a pair for every coordinate.',
         ),
     ] = None,
-    task: TaskOption = None,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Run an experiment with a trained policy: see the next design, measure, enter the outcome, see
@@ -51,28 +52,24 @@ def live(
     Everything is stored at once. Leave at any time and give the same command to go on. With --json
     the dialogue is on stderr."""
     from scorebed.cli._dialogue import Dialogue
-    from scorebed.cli._numbers import whole
-    from scorebed.cli._task import user_task
     from scorebed.runs.load import load
     from scorebed.session.session import Session
     from scorebed.session.validation import parse_limits
 
-    begun = None if seed is None else whole("--seed", seed, 0)
-    planned = None if steps is None else whole("--steps", steps, 1)
-    loaded = load(run, task=user_task(task))
+    loaded = load(run, **parts.read()._asdict())
     allowed = None if limits is None else parse_limits(loaded.task, limits)
     with Session.open(
-        loaded, db=db, experiment=experiment, seed=begun, steps=planned, limits=allowed
+        loaded, db=db, experiment=experiment, seed=seed, steps=steps, limits=allowed
     ) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            Dialogue(session, resume=_again(run, db, task, session.name)).hold()
+            Dialogue(session, resume=_again(run, db, parts, session.name)).hold()
         if as_json:
             print_json(session.summary())
 
 
-def _again(run: Path, db: Path | None, task: str | None, name: str) -> str:
+def _again(run: Path, db: Path | None, parts: RunParts, name: str) -> str:
     """The command that goes on with an experiment."""
-    options = {"--db": db, "--task": task, "--experiment": name}
+    options = {"--db": db, **parts.options(), "--experiment": name}
     words = [
         word
         for option, value in options.items()

@@ -6,27 +6,26 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption, user_task
+from scorebed.cli._parts import RunParts
 
 
 def report(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    task: TaskOption = None,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs
     nothing else.
     """
     from scorebed.report import write_report
-    from scorebed.runs.folder import RunFolder
-    from scorebed.runs.user_task import task_of
+    from scorebed.runs.load import open_run
 
-    own = user_task(task)
-    if own is not None:
-        task_of(RunFolder.open(run).config(), own)
-    path = write_report(run, task=own)
+    given = parts.read()
+    if given.task is not None:
+        open_run(run, given)
+    path = write_report(run, parts=given)
     if as_json:
         print_json({"run": str(run), "report": str(path)})
     else:

@@ -8,8 +8,9 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import FromZero
 from scorebed.cli._output import Json, print_json, print_text
-from scorebed.cli._task import TaskOption
+from scorebed.cli._parts import RunParts
 
 
 def serve(
@@ -17,15 +18,15 @@ def serve(
     /,
     *,
     port: Annotated[
-        str, Parameter(help="The port to listen on; 0 takes any that is free.")
-    ] = "8321",
+        FromZero, Parameter(help="The port to listen on; 0 takes any that is free.")
+    ] = 8321,
     host: Annotated[
         str, Parameter(help="The address to listen on; others than this machine can then connect.")
     ] = "127.0.0.1",
     db: Annotated[
         Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")
     ] = None,
-    task: TaskOption = None,
+    parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
     """Run experiments with a trained policy on a web page: several people, one experiment, and
@@ -34,12 +35,9 @@ def serve(
     Open the link that is printed. Everything is stored at once: stop by Ctrl-C and give the same
     command to go on. With --json the link and the token are printed as JSON, and then it serves.
     """
-    from scorebed.cli._numbers import whole
-    from scorebed.cli._task import user_task
     from scorebed.errors import InvalidValueError, ScorebedError
 
-    number = whole("--port", port, 0)
-    if number > 65535:
+    if port > 65535:
         raise InvalidValueError(
             "--port", got=f"'{port}'", expected="0 to 65535", fix="for example 8321."
         )
@@ -66,4 +64,4 @@ def serve(
                 )
         sys.stdout.flush()
 
-    server.serve(load(run, task=user_task(task)), host=host, port=number, db=db, on_ready=ready)
+    server.serve(load(run, **parts.read()._asdict()), host=host, port=port, db=db, on_ready=ready)

@@ -1,23 +1,23 @@
-"""`scorebed train TASK`: both stages of ScoreBED, bounds and record."""
+"""`scorebed train TASK`: what is learned upfront, policies, bounds and record."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import Json
-from scorebed.cli._task import named_task
+from scorebed.cli._parts import RunParts
 
 if TYPE_CHECKING:
-    from scorebed.runs.folder import RunFolder
-    from scorebed.runs.terms import Terms
-    from scorebed.runs.user_task import UserTask
-    from scorebed.tasks.base import Task
+    from scorebed.runs.spending import Spending
+
+FROM_FILE = "or FILE.py:NAME"
 
 
 def train(
     task: Annotated[
-        str, Parameter(help="A built-in task (`scorebed tasks` lists them), or FILE.py:NAME.")
+        str, Parameter(help=f"A built-in task (`scorebed tasks` lists them), {FROM_FILE}.")
     ],
     /,
     *,
@@ -25,29 +25,45 @@ def train(
     method: Annotated[
         str,
         Parameter(
-            help="score; jointscore: the score goes on learning on the policy's own designs; "
-            "pce; nmc; mlmc; varmarg; varpost; "
-            "jointvarpost; iosmc; static; random; myopic."
+            help="score; jointscore: the score goes on learning on the policy's own designs; pce; "
+            "nmc; mlmc; varmarg; varpost; jointvarpost; iosmc; static; random; myopic; "
+            f"{FROM_FILE}."
         ),
     ] = "score",
     policy: Annotated[
         str | None,
         Parameter(
-            help="modes, plan, dad, gru, attention or static; the best for the task if left out."
+            help=f"modes, plan, dad, gru, attention, static, {FROM_FILE}; the best for the task if "
+            "left out."
+        ),
+    ] = None,
+    score_kind: Annotated[
+        str | None,
+        Parameter(
+            help="particles, laplace, transformer, transformer-direct, "
+            f"{FROM_FILE}; the preset's if left out."
+        ),
+    ] = None,
+    sampler: Annotated[
+        str | None,
+        Parameter(
+            help="Designs to learn from: gaussian, random-scale, ar1, low-rank, uniform, "
+            f"switching, {FROM_FILE}; the paper's for the task if left out."
         ),
     ] = None,
     policies: Annotated[
-        str | None, Parameter(help="Number of restarts, of which the best is kept.")
+        Count | None, Parameter(help="Number of restarts, of which the best is kept.")
     ] = None,
     repeats: Annotated[
-        str | None, Parameter(help="Repeat the whole choice, for a standard error across policies.")
+        Count | None,
+        Parameter(help="Repeat the whole choice, for a standard error across policies."),
     ] = None,
     budget: Annotated[
-        str | None,
+        Count | None,
         Parameter(help="Likelihood evaluations of training; sizes are chosen to use them."),
     ] = None,
     minutes: Annotated[
-        str | None, Parameter(help="Minutes of training; steps are chosen to use them.")
+        Positive | None, Parameter(help="Minutes of training; steps are chosen to use them.")
     ] = None,
     match: Annotated[
         Path | None, Parameter(help="A run whose likelihood evaluations are the budget.")
@@ -62,10 +78,10 @@ def train(
             "what they taught."
         ),
     ] = None,
-    seed: Annotated[str | None, Parameter(help="Seed of all random numbers.")] = None,
+    seed: Annotated[FromZero | None, Parameter(help="Seed of all random numbers.")] = None,
     devices: Annotated[
-        str, Parameter(help="Number of devices among which every batch is shared out.")
-    ] = "1",
+        Count, Parameter(help="Number of devices among which every batch is shared out.")
+    ] = 1,
     out: Annotated[
         Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")
     ] = None,
@@ -81,25 +97,51 @@ def train(
     """
     from scorebed._sharding import device_mesh
     from scorebed.cli._execute import execute
-    from scorebed.cli._numbers import whole
+    from scorebed.runs.begin import Request, plan
+    from scorebed.runs.user_parts import is_from_file
+    from scorebed.tasks import make_task
 
-    context = device_mesh(whole("--devices", devices, 1))
-    given = {"policy": policy, "policies": policies, "repeats": repeats, "seed": seed}
-    overrides = [f"{key}={value}" for key, value in given.items() if value is not None] + list(set_)
-    allowed = _allowed(budget, match, minutes)
-    named, own = named_task(task)
-    with _begin(
-        task, named, own, preset, method, policy, score, history, out, config, overrides, allowed
-    ) as folder:
-        execute(folder, task=own, as_json=as_json, context=context)
+    context = device_mesh(devices)
+    spending = _spending(budget, match, minutes)
+    named = RunParts(
+        task if is_from_file(task) else None,
+        *(
+            name if name and is_from_file(name) else None
+            for name in (method, policy, score_kind, sampler)
+        ),
+    )
+    parts = named.read()
+    user = parts.task
+    given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
+    request = Request(
+        task_name=task,
+        task=make_task(task) if user is None else user.task,  # type: ignore[union-attr]
+        preset=preset,
+        method=method,
+        policy=policy,
+        policies=policies,
+        score_kind=score_kind,
+        overrides=[*(f"{k}={v}" for k, v in given.items() if v is not None), *set_],
+        file=config,
+        score=score,
+        history=history,
+        spending=spending,
+        parts=parts,
+    )
+    run = plan(request)
+    with run.create(out) as folder:
+        execute(
+            folder, run.config, run.task, parts=named, given=parts, as_json=as_json, context=context
+        )
 
 
-def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Terms | None":
+def _spending(budget: int | None, match: Path | None, minutes: float | None) -> "Spending | None":
     """What a run may spend, from the three ways of saying so."""
-    from scorebed.cli._numbers import positive, whole
     from scorebed.errors import require
+    from scorebed.runs.execution import RECORD
     from scorebed.runs.folder import RunFolder
-    from scorebed.runs.terms import Terms
+    from scorebed.runs.record import Record
+    from scorebed.runs.spending import Spending
 
     given = {"--budget": budget, "--match": match, "--minutes": minutes}
     names = [name for name, value in given.items() if value is not None]
@@ -110,96 +152,6 @@ def _allowed(budget: str | None, match: Path | None, minutes: str | None) -> "Te
         expected="one of them",
         fix="leave the others out.",
     )
-    if minutes is not None:
-        return Terms(minutes=positive("--minutes", minutes))
     if match is not None:
-        record: dict[str, Any] = RunFolder.open(match).read_json("record.json")  # type: ignore[assignment]
-        return Terms(budget=int(record["nle"]))
-    return None if budget is None else Terms(budget=whole("--budget", budget, 1))
-
-
-def _after(task: "Task", path: Path) -> "tuple[Task, dict[str, Any]]":
-    """What is left of a task after the steps in a file, and the section of the configuration that
-    says so.
-    """
-    import jax.random as jr
-
-    from scorebed.inference.history import learn_history
-    from scorebed.runs.history import after_history, read_history, with_history
-    from scorebed.runs.sections import HistoryConfig
-    from scorebed.tasks.continued import continued
-
-    past = read_history(path, task)
-    continued(
-        task, task.prior, *past
-    )  # a history that does not fit is refused before anything is computed
-    # The same file gives the same prior, whatever the seed of the run: a score can be taken over by
-    # another run.
-    section = with_history(past, learn_history(task, *past, key=jr.key(0)))
-    return after_history(task, HistoryConfig(**section)), section
-
-
-def _begin(
-    name: str,
-    task: "Task",
-    own: "UserTask | None",
-    preset: str,
-    method: str,
-    policy: str | None,
-    score: Path | None,
-    history: Path | None,
-    out: Path | None,
-    config: Path | None,
-    overrides: list[str],
-    terms: "Terms | None",
-) -> "RunFolder":
-    """A new run folder with its configuration, and with the score that is taken over. Nothing is
-    written on bad input.
-    """
-    from scorebed.errors import UnknownNameError, require
-    from scorebed.policies import POLICIES
-    from scorebed.presets.values import preset_values
-    from scorebed.runs.artifacts import check_upfront, copy_upfront
-    from scorebed.runs.config import METHODS, make_config
-    from scorebed.runs.folder import RunFolder
-    from scorebed.runs.methods import UNTRAINED, UPFRONT, require_fit, require_method
-    from scorebed.runs.user_task import compare_source
-
-    if method not in METHODS:
-        raise UnknownNameError("method", method, METHODS)
-    require_method(method, task)
-    values = preset_values(preset, name, task, method=method, policy=policy)
-    if history is not None:
-        task, values["history"] = _after(task, history)
-    if score is not None:
-        require(
-            method in UPFRONT,
-            "--score",
-            got=f"method {method}",
-            expected=" or ".join(UPFRONT),
-            fix="leave it out: this method learns nothing upfront.",
-        )
-        values |= check_upfront(score, method, task)
-        if own is not None:
-            compare_source(RunFolder.open(score).config(), own, strict=False)
-    source = [] if own is None else [f"task_source={own.digest!r}"]
-    resolved = make_config(values, [*overrides, *source], config)
-    if resolved.policy not in POLICIES and method not in UNTRAINED:
-        raise UnknownNameError("policy", resolved.policy, POLICIES)
-    require(
-        method != "iosmc" or resolved.policy == "gru",
-        "the policy of iosmc",
-        got=resolved.policy,
-        expected="gru, whose designs have a density",
-        fix="add --policy gru.",
-    )
-    require_fit(resolved, task)
-    resolved = resolved if terms is None else terms.apply(resolved, task, own)
-    folder = (
-        RunFolder.create(out, resolved)
-        if out is not None
-        else RunFolder.create_next(Path("runs"), resolved)
-    )
-    if score is not None:
-        copy_upfront(score, folder)
-    return folder
+        budget = Record.read(RunFolder.open(match).read_json(RECORD)).nle  # type: ignore[arg-type]
+    return Spending(budget, minutes) if names else None

@@ -1,27 +1,3 @@
-"""Densities that stand in for the intractable ones: q(y | ξ) for the marginal likelihood, q(z | y,
-ξ) for the posterior.
+"""Densities that stand in for the intractable ones: q(y | ξ) for the marginal likelihood
+(`flow_marginal.py`), q(z | y, ξ) for the posterior (`mixture_posterior.py`).
 """
-
-from scorebed.densities.flow_marginal import (
-    ConditionalFlow,
-    FlowCoordinates,
-    FlowSizes,
-    JointFlow,
-    MarginalDensity,
-    flow_coordinates,
-    marginal_flow,
-)
-from scorebed.densities.mixture_posterior import GaussianMixture, MixturePosterior, PosteriorDensity
-
-__all__ = [
-    "ConditionalFlow",
-    "FlowCoordinates",
-    "FlowSizes",
-    "GaussianMixture",
-    "JointFlow",
-    "MarginalDensity",
-    "MixturePosterior",
-    "PosteriorDensity",
-    "flow_coordinates",
-    "marginal_flow",
-]

@@ -1,13 +1,13 @@
 """VarMarg: a normalising flow in place of the marginal likelihood p(y_{1:T} | ξ_{1:T}) (paper,
 appendix "Baselines").
 
-The paper's flow models outcomes and designs jointly, and the known density of the sampler's designs
-is taken off:
+The paper's flow models outcomes and designs jointly, and the density of the sampler's designs is
+divided out:
 
     log q(y | ξ) = log q(y, u) − log q(u),   ξ = constrain(u)
 
 (the Jacobian of `constrain` is in both terms and cancels). Only designs of that sampler, drawn
-before any data, may train it: the rollouts of a policy have another density, which nobody knows.
+before any data, may train it: the rollouts of a policy have another density, which is unknown.
 Where the sampler has no density either, a flow of y alone, given u, does the same work. All of
 flowjax that scorebed uses is in this file."""
 
@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from flowjax.bijections import MaskedAutoregressive, RationalQuadraticSpline
 from flowjax.distributions import StandardNormal
 from flowjax.flows import masked_autoregressive_flow
@@ -28,12 +27,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 from scorebed._jit import jit_once
 from scorebed.errors import NoDensityError, require
 from scorebed.keys import named
-from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import simulate
+from scorebed.rollout import pilot_runs
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
-
-PILOT = 1024
 
 
 class MarginalDensity(eqx.Module):
@@ -103,11 +99,8 @@ class FlowCoordinates(eqx.Module):
 def flow_coordinates(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> FlowCoordinates:
     """Statistics of a pilot of 1,024 experiments. Simulations only: no likelihood is evaluated."""
 
-    def pilot(key: PRNGKeyArray) -> tuple[Array, Array]:
-        run = simulate(task, RandomDesigns(sampler), key=key)
-        return run.ys, task.designs.unconstrain(run.xis)
-
-    ys, us = jax.vmap(pilot)(jr.split(named(key, "pilot"), PILOT))
+    runs = pilot_runs(task, sampler, key=named(key, "pilot"))
+    ys, us = runs.ys, jax.vmap(task.designs.unconstrain)(runs.xis)
     tiny = jnp.finfo(ys.dtype).tiny
     return FlowCoordinates(
         ys.mean(0), jnp.maximum(ys.std(0), tiny), us.mean(0), jnp.maximum(us.std(0), tiny)
@@ -115,12 +108,11 @@ def flow_coordinates(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -
 
 
 class JointFlow(MarginalDensity):
-    """The paper's: a flow of (y, u) together, less the density of the sampler's designs.
+    """The paper's: a flow of (y, u) together, over the density of the sampler's designs.
 
-    It integrates to one over y only as far as its own marginal in u is the sampler's, so that
-    `log_prob` is good to the error of
-    *both*; far from the sampler's designs it is the difference of two tails. Raises `NoDensityError` for a sampler without one.
-    """
+    It integrates to one over y only as far as the flow's marginal in u is the sampler's, so that
+    `log_prob` is good to the error of *both*; far from the sampler's designs it is the difference
+    of two tails. Raises `NoDensityError` for a sampler without one."""
 
     sampler: DesignSampler
     coordinates: FlowCoordinates

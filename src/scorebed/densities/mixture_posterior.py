@@ -1,16 +1,16 @@
 """VarPost: a mixture of Gaussians, given by a transformer of the data, in place of the posterior
 (paper, appendix "Baselines").
 
-    q(z | y, ξ) = Σ_c w_c N(z; m_c, diag s_c²),   (w, m, s) = heads(summary of (y_{1:T}, ξ_{1:T})),   θ = f(z), z ~ N(0, I)
+    q(z | y, ξ) = Σ_c w_c N(z; m_c, diag s_c²),   (w, m, s) = heads(summary of (y_{1:T}, ξ_{1:T}))
 
-It is a density of the prior's latent z. Outcomes depend on z through θ alone, so I(z; y) = I(θ; y)
+It is a density of the prior's latent z, θ = f(z), z ~ N(0, I). Outcomes depend on z through θ alone, so I(z; y) = I(θ; y)
 whether or not f has an inverse, and E[log q(z | y, ξ) − log N(z; 0, I)] is a lower bound of the EIG
 (Barber & Agakov). Where some parameters are a nuisance it is a density of the z of those of
 interest, and the bound is that of the EIG on them.
 
-Sources that can be exchanged have a posterior with K! copies of every peak. There the mixture describes the sources in canonical
-order, by their first coordinate, and each of the K! orders has its share:   q(z) = q_sorted(sort z) / K!.
-"""
+The posterior of K exchangeable blocks, such as sources, has K! copies of every peak. There the
+mixture describes the blocks in canonical order, by their first coordinate, and each of the K!
+orders has its share:   q(z) = q_sorted(sort z) / K!."""
 
 import abc
 import math
@@ -24,12 +24,13 @@ import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.inference.blocks import canonical, exchangeable_blocks
+from scorebed.inference.gaussian_mixture import gaussian_log_prob
 from scorebed.nets.linear import LayerNorm
 from scorebed.nets.mlp import MLP, gelu
 from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import TransformerBackbone
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import LocationFinding, canonical
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
 
@@ -45,7 +46,7 @@ class PosteriorDensity(eqx.Module):
         """log q(z | y_{1:T}, ξ_{1:T}), differentiable in all."""
 
 
-class GaussianMixture(NamedTuple):
+class DiagonalMixture(NamedTuple):
     """Weights (log, normalised), means and log standard deviations of a mixture of diagonal
     Gaussians.
     """
@@ -56,14 +57,14 @@ class GaussianMixture(NamedTuple):
 
     def log_prob(self, z: Float[Array, " k"]) -> Scalar:
         """The log density at z."""
-        square = jnp.square((z - self.means) * jnp.exp(-self.log_scales)).sum(-1)
-        terms = self.log_weights - 0.5 * square - self.log_scales.sum(-1)
-        return jax.nn.logsumexp(terms) - 0.5 * math.log(2 * math.pi) * z.size
+        squares = jnp.square((z - self.means) * jnp.exp(-self.log_scales)).sum(-1)
+        each = gaussian_log_prob(squares, self.log_scales.sum(-1), dim=z.size)
+        return jax.nn.logsumexp(self.log_weights + each)
 
 
 class MixturePosterior(PosteriorDensity):
-    """The score network's backbone, and one head per component instead of the score's. Defaults are
-    the paper's.
+    """The score network's backbone, with one head per component instead of the score's. Defaults
+    are the paper's.
 
     Each head is the score's: a layer norm (one for all), then one hidden layer; it sees the global
     token alone. Steps carry positions unless they are exchangeable. A mixture in canonical order
@@ -75,7 +76,7 @@ class MixturePosterior(PosteriorDensity):
     norm: LayerNorm
     to_weights: MLP
     to_components: MLP
-    sources: int = eqx.field(static=True)
+    blocks: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -117,10 +118,7 @@ class MixturePosterior(PosteriorDensity):
         self.to_components = eqx.filter_vmap(lambda k: MLP((width, width, outputs), gelu, key=k))(
             jr.split(key_components, components)
         )
-        # Their prior is standard normal, so that sources in z are sources in θ.
-        self.sources = (
-            task.sources if isinstance(task, LocationFinding) and not has_nuisance(task) else 1
-        )
+        self.blocks = 1 if has_nuisance(task) else exchangeable_blocks(task)
 
     @classmethod
     def small(
@@ -139,16 +137,16 @@ class MixturePosterior(PosteriorDensity):
             key=key,
         )
 
-    def mixture(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> GaussianMixture:
-        """The mixture that these data give; its sources are in canonical order."""
+    def mixture(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> DiagonalMixture:
+        """The mixture that these data give; its blocks are in canonical order."""
         summary = self.norm(self.backbone(self.standardise.y(ys), self.standardise.xi(xis)).summary)
         means, log_scales = jnp.split(
             jax.vmap(lambda head: head(summary))(self.to_components), 2, axis=-1
         )
-        return GaussianMixture(jax.nn.log_softmax(self.to_weights(summary)), means, log_scales)
+        return DiagonalMixture(jax.nn.log_softmax(self.to_weights(summary)), means, log_scales)
 
     def log_prob(
         self, z: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
     ) -> Scalar:
-        log_q = self.mixture(ys, xis).log_prob(canonical(z, self.sources))
-        return log_q - math.lgamma(self.sources + 1)
+        log_q = self.mixture(ys, xis).log_prob(canonical(z, self.blocks))
+        return log_q - math.lgamma(self.blocks + 1)

@@ -1,13 +1,12 @@
-"""Is a score good? Its EIG gradient, its own error, and where its policy goes, against a ground
-truth.
+"""Is a score good? Its EIG gradient, its error, and where its policy goes, against a ground truth.
 
-`against_truth` has the errors of a score and of its gradient, `groups` how they are estimated,
-`reach` which designs the score has seen the like of, `jacobian` how errors grow on their way into
-the gradient; `judgement` says all of it in one sentence."""
+`gradient_error` has the errors of a score and of its gradient, `groups` how they are estimated,
+`coverage` which designs resemble those the score was trained on, `conditioning` how errors grow on
+their way into the gradient; `verdict` says all of it in one sentence."""
 
 from scorebed.diagnostics.conditioning import conditioning
 from scorebed.diagnostics.coverage import REACH, SLACK, Coverage, coverage
-from scorebed.diagnostics.gradient_errors import (
+from scorebed.diagnostics.gradient_error import (
     GradientError,
     GradientErrors,
     ScoreError,

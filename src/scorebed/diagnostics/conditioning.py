@@ -1,5 +1,5 @@
-"""How the outcomes of a policy's experiments turn on its designs: the Jacobian through which errors
-of a score pass.
+"""How outcomes depend on designs along a policy's experiments: the Jacobian through which errors of
+a score pass.
 """
 
 import equinox as eqx

@@ -4,13 +4,13 @@ import math
 from typing import NamedTuple
 
 from scorebed.diagnostics.coverage import Coverage
-from scorebed.diagnostics.gradient_errors import GradientError
+from scorebed.diagnostics.gradient_error import GradientError
 
 GOOD, FAIR = 0.05, 0.20  # relative bias of the gradient
-OUTSIDE = 0.05  # share of designs out of reach; the sampler's own are so almost never, at its edges
+OUTSIDE = 0.05  # share of uncovered designs; of the sampler's designs almost none are
 FEW_DRAWS = 100.0
 REMEDY = (
-    "Fix: --method jointscore goes on training the score on the policy's own designs; "
+    "Fix: --method jointscore goes on training the score on the policy's designs; "
     "or give the task a design range that the sampler fills."
 )
 

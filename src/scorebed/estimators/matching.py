@@ -24,8 +24,6 @@ from scorebed.errors import require
 from scorebed.rollout import Trajectory, log_likelihood
 from scorebed.samplers.base import Unconstrained
 from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.conditional import all_scores
-from scorebed.scores.residual_scale import ScoreWithScale
 from scorebed.tasks.base import Task
 
 
@@ -57,7 +55,7 @@ def marginal_score_matching(
     makes both parts of order one. Such a weight depends on (y, ξ) alone, and keeps a few large
     scores from drowning the others. Of `ScorePair` both are regressed on the same target."""
     target = conditional_score(task, run)
-    values = [each(run.ys, run.xis) for each in all_scores(score, run.theta)]
+    values = [each(run.ys, run.xis) for each in score.parts(run.theta)]
 
     def part(value: Array, target: Array, scale: Array) -> Scalar:
         size = value.size * (scale * value**2).mean(-1, keepdims=True)
@@ -70,7 +68,7 @@ def marginal_score_matching(
 
 
 def rescaled_score_matching(
-    weighed: ScoreWithScale,
+    score: Score,
     task: Task,
     run: Trajectory,
     *,
@@ -85,8 +83,16 @@ def rescaled_score_matching(
     well they can be predicted. Of `ScorePair` the residuals are added: a weight that depends on (y,
     ξ) alone serves both."""
     target = conditional_score(task, run)
-    values = [each(run.ys, run.xis) for each in all_scores(weighed.score, run.theta)]
-    log_size = weighed.weigher(run.ys, run.xis)
+    values = [each(run.ys, run.xis) for each in score.kept.parts(run.theta)]
+    log_size = score.log_residual_scale(run.ys, run.xis)
+    require(
+        log_size is not None,
+        "rescaled score matching",
+        got=f"a {type(score).__name__}",
+        expected="a score that learns the scale of its residuals",
+        fix="wrap it: SelfWeighingScore(score, ResidualScale(task, standardise, key=…)).",
+    )
+    assert log_size is not None  # for the type checker
 
     def part(
         values: list[Array], target: Array, scale: Array, log_size: Array

@@ -1,10 +1,11 @@
 """Randomised multilevel Monte Carlo (Goda et al., 2022): the gradient of nested Monte Carlo with
-many inner samples, for few.
+many inner samples, at the price of few.
 
 With NMC_l the bound on M_l = M_0 2^l inner samples, and NMC_a, NMC_b the same on the two halves of
 these very samples,
 
-    E NMC_L = Σ_{l=0..L} E Δ_l,     Δ_0 = NMC_0,     Δ_l = NMC_l − ½(NMC_a + NMC_b) = −log cosh ½(log Σ_a p − log Σ_b p)
+    E NMC_L = Σ_{l=0..L} E Δ_l,     Δ_0 = NMC_0,
+    Δ_l = NMC_l − ½(NMC_a + NMC_b) = −log cosh ½(log Σ_a p − log Σ_b p)
 
 and Δ_l / P(l) at a random level l has that sum as its mean: no bias but that of NMC with M_0 2^L
 samples, L being the highest level. P(l) ∝ 2^(−τ l), and the highest takes the whole tail. The
@@ -16,12 +17,12 @@ ratio of ½. At a large EIG it is the size of the first terms that hurts, not th
 log p at a random θ is of order 1/σ², so that on the same step the variance of Δ_0 grows as e^{4
 EIG}.
 
-**Batches.** Compiled code for independent levels must be padded: M_0 2^L samples for every trajectory, at L = 12 and τ = 1.1
-eight hundred times the expected number. `mlmc_batch` draws the levels of a batch together, by one
-uniform number (systematic sampling): level l has ⌊N P(l)⌋ or ⌈N P(l)⌉ of N trajectories, N P(l) in
-expectation. That is as unbiased, since trajectories are exchangeable, its counts vary less, and
-their shapes are known but for one trajectory. A level is evaluated as one block; one with few
-trajectories in a loop over just those that it has."""
+**Batches.** Compiled code for independent levels must be padded: M_0 2^L samples for every
+trajectory, at L = 12 and τ = 1.1 eight hundred times the expected number. `mlmc_batch` draws the
+levels of a batch together, by one uniform number (systematic sampling): level l has ⌊N P(l)⌋ or
+⌈N P(l)⌉ of N trajectories, N P(l) in expectation. That is unbiased too, since trajectories are
+exchangeable, its counts vary less, and their shapes are known up to one trajectory. A level is
+evaluated as one block, or if it has few trajectories in a loop over just those."""
 
 import itertools
 import math
@@ -35,6 +36,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, Scalar
 
 from scorebed._jit import jit_once
+from scorebed.estimators.log_ratios import upper_log_ratio
 from scorebed.estimators.pce import contrastive, prior_draws
 from scorebed.keys import named
 from scorebed.nle import MLMC, level_probabilities, level_weights
@@ -42,8 +44,8 @@ from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, price, rollout
 from scorebed.tasks.base import Task
 
-# a level of more trajectories is one block, which may hold one too many: at most an eighth of its
-# work is wasted
+# A level of more trajectories is one block, which may hold one too many: at most an eighth of its
+# work is wasted.
 BLOCK = 8
 
 
@@ -58,7 +60,7 @@ def mlmc(
     tau: float,
     key: PRNGKeyArray,
 ) -> Scalar:
-    """Δ_l / P(l) of one trajectory, at a level of its own. M_0 2^l·T NLE, and T for θ_0 at level 0.
+    """Δ_l / P(l) of one trajectory, at a random level. M_0 2^l·T NLE, and T for θ_0 at level 0.
 
     Under `vmap` every trajectory would pay for all the levels: `mlmc_batch` is for that.
     """
@@ -84,7 +86,7 @@ def level_term(task: Task, run: Trajectory, level: int, *, base: int, key: PRNGK
     """Δ_l of one trajectory. M_0 2^l·T NLE, and T for θ_0 at level 0; at all others it cancels."""
     if level == 0:
         own = log_likelihood(task, run.theta, run.ys, run.xis)
-        return own - (contrastive(task, run, base, key=key) - math.log(base))
+        return upper_log_ratio(own, contrastive(task, run, base, key=key), base)
     each = log_likelihoods(task, prior_draws(task, base * 2**level, key=key), run.ys, run.xis)
     first, second = jax.nn.logsumexp(each.reshape(2, -1), axis=1)
     half = 0.5 * (first - second)
@@ -172,7 +174,7 @@ def _add_level(
     return jax.lax.fori_loop(jnp.zeros_like(first), -(-(stop - first) // size), add, total)
 
 
-class Plan(NamedTuple):
+class LevelPlan(NamedTuple):
     """Which trajectories of a batch are at which level: from `first[l]` up to `first[l + 1]`,
     `most[l]` of them or one fewer.
     """
@@ -181,7 +183,7 @@ class Plan(NamedTuple):
     most: tuple[int, ...]
 
 
-def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> Plan:
+def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> LevelPlan:
     """Systematic sampling: trajectory n is at the level in whose share of [0, N) the point n + U
     lies, U uniform in [0, 1).
 
@@ -193,7 +195,7 @@ def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> Plan:
     u = jr.uniform(key)
     inside = [int(whole) + (u < part).astype(jnp.int32) for part, whole in edges]
     first = jnp.stack([jnp.zeros((), jnp.int32), *inside, jnp.full((), batch, jnp.int32)])
-    return Plan(first, tuple(math.ceil(batch * p) for p in probabilities))
+    return LevelPlan(first, tuple(math.ceil(batch * p) for p in probabilities))
 
 
 def realised_nle(

@@ -1,21 +1,20 @@
 """Contrastive bounds of the EIG, differentiated through the rollout (paper, "Baselines": PCE, and
 nested Monte Carlo).
 
-    PCE  log p(y|θ_0,ξ) − log 1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)   ≤ in mean ≤   log p(y|θ_0,ξ) − log 1/M Σ_{m=1..M} p(y|θ_m,ξ)  NMC
+    PCE  log p(y|θ_0,ξ) − log 1/(M+1) Σ_{m=0..M} p(y|θ_m,ξ)   ≤ EIG in mean
+    NMC  log p(y|θ_0,ξ) − log 1/M     Σ_{m=1..M} p(y|θ_m,ξ)   ≥ EIG in mean
 
 Each function maps one trajectory to its value of the bound; the gradient in the policy, through
-designs and outcomes alike, is the estimator's integrand. Every trajectory has contrastive
-parameters θ_{1:M} ~ p(θ) of its own. The bias of both is O(e^{2 EIG}/M), in value and in gradient,
-and no value of PCE exceeds log(M+1). (M + 1)·T NLE."""
-
-import math
+designs and outcomes alike, is the estimator's integrand. No two trajectories share contrastive
+parameters θ_{1:M} ~ p(θ). The bias of both is O(e^{2 EIG}/M), in value and in gradient, and no
+value of PCE exceeds log(M+1). (M + 1)·T NLE."""
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.estimators.log_ratios import log_mean, lower_log_ratio, upper_log_ratio
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, log_likelihoods, price, rollout
@@ -37,11 +36,9 @@ def pce(
     """
     refuse_nuisance(task, "this PCE", "use pce_of_interest.")
     run = rollout(task, policy, theta, noise)
-    own, others = (
-        log_likelihood(task, theta, run.ys, run.xis),
-        contrastive(task, run, inner, key=key),
-    )
-    return own - (jnp.logaddexp(own, others) - math.log(inner + 1)) - price(task, run.xis)
+    own = log_likelihood(task, theta, run.ys, run.xis)
+    others = contrastive(task, run, inner, key=key)
+    return lower_log_ratio(own, own, others, inner) - price(task, run.xis)
 
 
 def pce_of_interest(
@@ -57,15 +54,13 @@ def pce_of_interest(
     term too is an average, over M draws of p(η | ψ_0). (2M + 1)·T NLE.
     """
     run = rollout(task, policy, task.prior.from_latent(z), noise)
-    own, others = (
-        log_likelihood(task, run.theta, run.ys, run.xis),
-        contrastive(task, run, inner, key=key),
-    )
+    own = log_likelihood(task, run.theta, run.ys, run.xis)
+    others = contrastive(task, run, inner, key=key)
     fresh = resample_nuisance(task, z, jr.normal(named(key, "nuisance"), (inner, len(z))))
     first = jax.nn.logsumexp(
         log_likelihoods(task, jax.vmap(task.prior.from_latent)(fresh), run.ys, run.xis)
     )
-    lower = first - math.log(inner) - (jnp.logaddexp(own, others) - math.log(inner + 1))
+    lower = lower_log_ratio(log_mean(first, inner), own, others, inner)
     return lower - price(task, run.xis)
 
 
@@ -78,16 +73,14 @@ def nmc(
     inner: int,
     key: PRNGKeyArray,
 ) -> Scalar:
-    """Nested Monte Carlo: without θ_0 in the marginal it is an upper bound, and has no ceiling. Its
-    variance is the larger.
+    """Nested Monte Carlo: without θ_0 in the marginal it is an upper bound, without a ceiling, and
+    of larger variance.
     """
     refuse_nuisance(task, "nested Monte Carlo", "use the score, or pce_of_interest.")
     run = rollout(task, policy, theta, noise)
-    own, others = (
-        log_likelihood(task, theta, run.ys, run.xis),
-        contrastive(task, run, inner, key=key),
-    )
-    return own - (others - math.log(inner)) - price(task, run.xis)
+    own = log_likelihood(task, theta, run.ys, run.xis)
+    others = contrastive(task, run, inner, key=key)
+    return upper_log_ratio(own, others, inner) - price(task, run.xis)
 
 
 def contrastive(task: Task, run: Trajectory, inner: int, *, key: PRNGKeyArray) -> Scalar:

@@ -3,12 +3,12 @@
     ∇_φ I = E { d/dφ log p(y|ξ,θ) − s_y(y,ξ) ∂y/∂φ − s_ξ(y,ξ) ∂ξ/∂φ },   (y, ξ) = g(ε, θ, φ)
 
 Each function maps one trajectory to a scalar whose gradient in the policy is that integrand; its
-*value* is no EIG. Averaged over a batch and differentiated once it costs one backward pass, and the
-score is evaluated once per trajectory.
+*value* is not an EIG. Averaged over a batch and differentiated once it costs one backward pass, and
+the score is evaluated once per trajectory.
 
-Where log p(y|ξ,θ) is not to be had, or only some parameters ψ are of interest, the score is a
-`ScorePair`, and its conditional part takes the place of the first term: ⟨stop(s_c − s_m), (y, ξ)⟩.
-"""
+Where there is no log p(y|ξ,θ), or only some parameters ψ are of interest, the score has a
+conditional part (`Score.conditional_at`), which takes the place of the first term: ⟨stop(s_c −
+s_m), (y, ξ)⟩."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,6 @@ from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, price, rollout, simulate_outcomes
 from scorebed.scores.base import Score
-from scorebed.scores.conditional import ScorePair
 from scorebed.tasks.base import State, Task
 from scorebed.tasks.nuisance import refuse_nuisance
 
@@ -73,8 +72,9 @@ def _first_term(
     """log p(y|ξ,θ), whose total derivative is zero for every sample under additive noise, or what
     is learned in its place.
     """
-    if isinstance(score, ScorePair):
-        return along(score.conditional_at(run.theta), run)
+    conditional = score.conditional_at(run.theta)
+    if conditional is not None:
+        return along(conditional, run)
     refuse_nuisance(
         task, "the score", "train a pair of scores, as train_score does for such a task."
     )
@@ -107,7 +107,7 @@ def check_additive_noise(task: Task, *, key: PRNGKeyArray, samples: int = 64) ->
     steps = min(CHECKED_STEPS, task.horizon)
 
     def slopes(key: PRNGKeyArray) -> tuple[Scalar, Scalar]:
-        """The largest slope along the outcomes' own reparameterisation, and at fixed outcomes for
+        """The largest slope as outcomes follow the designs, and at fixed outcomes for
         comparison.
         """
         theta = task.prior.sample(key=named(key, "theta"))
@@ -122,7 +122,7 @@ def check_additive_noise(task: Task, *, key: PRNGKeyArray, samples: int = 64) ->
         return jnp.abs(through + across).max(), jnp.abs(across).max()
 
     along, across = jit_once(jax.vmap(slopes))(jr.split(key, samples))
-    # Each sample against its own size: one design close to a source must not excuse the others.
+    # Sample by sample: one large slope, of a design close to a source, must not excuse the others.
     if not jnp.all(along <= 1e-4 * across + 1e-5):
         raise _not_additive(task, f"a likelihood term of up to {float(along.max()):.3g}", "zero")
 

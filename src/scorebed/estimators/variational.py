@@ -1,16 +1,14 @@
 """The EIG with a learned density in place of the intractable one (Foster et al., 2019, 2020).
 
     VarMarg   E[log p(y | θ, ξ) − log q(y | ξ)]        ≥ I,   by E KL(p(y | ξ) ‖ q(y | ξ))
-    VarPost   E[log q(z | y, ξ) − log N(z; 0, I)]      ≤ I,   by E KL(p(z | y, ξ) ‖ q(z | y, ξ)),   θ = f(z)
+    VarPost   E[log q(z | y, ξ) − log N(z; 0, I)]      ≤ I,   by E KL(p(z | y, ξ) ‖ q(z | y, ξ))
 
-Each function maps one trajectory to the integrand: its mean is the bound, and the gradient in the
-policy flows through (y, ξ) into q as well.
+with θ = f(z). Each function maps one trajectory to the integrand: its mean is the bound, and the
+gradient in the policy flows through (y, ξ) into q as well.
 
 When wrong: VarMarg gives an *upper* bound to be raised, and a policy may raise it by going where q
 is bad. For adaptive designs it is a bound only if q(y | ξ(y)) is a density of y, as p(y | ξ(y)) is;
-a flow in which y_t depends on later designs is none."""
-
-import math
+a flow in which y_t depends on later designs is not."""
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +16,7 @@ from jaxtyping import Array, Float, Scalar
 
 from scorebed.densities.flow_marginal import MarginalDensity
 from scorebed.densities.mixture_posterior import PosteriorDensity
+from scorebed.inference.gaussian_mixture import standard_normal_log_prob
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise, Trajectory, log_likelihood, price, rollout
 from scorebed.tasks.base import Task
@@ -53,5 +52,4 @@ def posterior_gain(
 ) -> Scalar:
     """log q(z | y, ξ) − log N(z; 0, I) of the parameters of interest."""
     z = z[jnp.asarray(of_interest(task))]
-    log_prior = -0.5 * (z**2).sum() - 0.5 * math.log(2 * math.pi) * z.size
-    return density.log_prob(z, run.ys, run.xis) - log_prior
+    return density.log_prob(z, run.ys, run.xis) - standard_normal_log_prob(z)

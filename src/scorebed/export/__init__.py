@@ -1,5 +1,5 @@
-"""The policy for a bench computer: what a live experiment needs of a run, without this library.
+"""A policy for a bench computer that has neither this library nor the model.
 
-`programs` makes the three functions of a policy and its noise, `onnx` and `protobuf` write them as
-ONNX, `folder` puts them into a folder with a manifest, and `policy` and `client` are the scripts
-that go with it and run there."""
+`programs` turns a policy into functions of plain arrays, `jaxpr_to_onnx` translates them to ONNX,
+`folder` writes everything with a manifest, and `policy` and `client` are the scripts that are
+copied along and run there."""

@@ -1,13 +1,13 @@
-"""The folder that goes to the bench: weights, programs, manifest and client. Everything in it is
-data or a script to be read.
+"""The exported folder: weights, programs, manifest and client. All of it is data, or a script short
+enough to read.
 
 policy.safetensors               the weights
 init, design, update, noise.jax  the programs, by `jax.export`
 init, design, update.onnx        the same with their weights, where they convert
 noise.safetensors                the noise of the seeds 0 to 255, for the ONNX form
 client.py                        next design → measure → enter
-policy.py                        the programs as a function, for the client or for a script of somebody's own
-manifest.json, SHA256SUMS        what it is, and whether it is whole
+policy.py                        the programs as one function, for the client or a user's script
+manifest.json, SHA256SUMS        what it is, and hashes of every file
 """
 
 import shutil
@@ -19,17 +19,15 @@ import equinox as eqx
 import numpy as np
 
 from scorebed.errors import InvalidValueError, RunFolderError, ScorebedError
-from scorebed.export.onnx import NoOnnxError, to_onnx
 from scorebed.export.programs import (
     NAMES,
     NOISE,
     PLATFORMS,
     Programs,
     make_programs,
-    noise_of,
-    serialised,
+    noise_table,
+    serialise,
 )
-from scorebed.export.protobuf import OPSET
 from scorebed.runs import strict_json
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.durable import explained, sync_folder, write_new
@@ -40,21 +38,31 @@ from scorebed.session.policy_runner import policy_sha256
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.spaces import Box, Quantity
 
-FORMAT, VERSION = "scorebed-pocket", 1
-SEEDS = 256  # whose noise the ONNX form has
+FORMAT, VERSION = "scorebed-export", 1
+SEEDS = 256  # the ONNX form has the noise of this many
 
 
 def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
-    """Write the policy of a run to a new folder; gives its manifest. A folder that exists is
-    refused, and left as it is.
-    """
+    """Write the policy of a run to a folder that works without scorebed.
+
+    Arguments:
+        run: the run, or the path of its folder.
+        path: the folder to make; its parent must exist.
+
+    Returns: the manifest, as in the folder's `manifest.json`.
+
+    Raises: `RunFolderError` if `path` exists (it is left as it is) or cannot be written;
+    `InvalidValueError` if the designs are not those of a policy, or if a package is missing;
+    `ScorebedError` if the policy cannot be exported. No folder is left behind.
+
+    Example: `sb.export_policy("runs/pendulum-score-1", "tuesday")["horizon"]`."""
     run, path = run if isinstance(run, Run) else load(run), Path(path)
     if path.exists() or path.is_symlink():
         raise RunFolderError(
             f"the folder {path}",
             got="one that exists",
             expected="a new one, because nothing is ever overwritten",
-            fix="name another with --out.",
+            fix="choose another with --out.",
         )
     files, manifest = _contents(run)
     with explained("making the folder", path):
@@ -72,40 +80,31 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
 
 
 def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
-    """Everything in memory first: what cannot be exported leaves no folder."""
+    """Every file of the folder, and the manifest; in memory, so that a failure leaves no folder."""
     if run.config.method == "myopic":
         raise InvalidValueError(
             f"the run {run.path}",
-            got="myopic designs, which are searched for anew with the task's own likelihood",
-            expected="a policy that was trained",
+            got="myopic designs, which search with the task's likelihood at every step",
+            expected="a trained policy",
             fix="train one, for example with --method score.",
         )
     try:
         programs = make_programs(run.policy, run.task)
-        files = {f"{name}.jax": serialised(programs, name) for name in NAMES}
+        files = {f"{name}.jax": serialise(programs, name) for name in NAMES}
     except (NotImplementedError, ValueError, TypeError) as error:
         if isinstance(error, ScorebedError):
             raise
         reason = str(error).strip().splitlines()[0][:200]
         raise ScorebedError(
-            f"the policy of {run.path}, got a program that cannot be written down ({reason}), "
-            f"expected array operations alone. "
-            "Fix: use one of the built-in policies."
+            f"the policy of {run.path}, got a program that cannot be exported ({reason}), "
+            "expected array operations only. Fix: use one of the built-in policies."
         ) from error
     files["policy.safetensors"] = encode_leaves(
         eqx.filter(run.policy, eqx.is_array), {"task": fingerprint(run.task)}
     )
-    try:
-        weights = list(programs.weights.values())
-        # A policy without a memory has nothing to compute there, and a graph without a node is
-        # none.
-        kept = [name for name in NAMES if name != NOISE and programs.each[name].outputs]
-        files |= {f"{name}.onnx": to_onnx(name, programs.each[name], weights) for name in kept}
-        files["noise.safetensors"] = encode_leaves({"noise": np.asarray(noise_of(programs, SEEDS))})
-        onnx: dict[str, Any] = {"programs": kept, "opset": OPSET, "seeds": SEEDS}
-    except NoOnnxError as error:
-        onnx = {"programs": [], "reason": str(error)}
-    files |= {name: _own(name) for name in ("client.py", "policy.py")}
+    onnx_files, onnx = _onnx_form(programs)
+    files |= onnx_files
+    files |= {name: _script(name) for name in ("client.py", "policy.py")}
     manifest = _manifest(run, programs, onnx) | {
         "files": {name: digest(data) for name, data in sorted(files.items())}
     }
@@ -114,6 +113,31 @@ def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     sums = "".join(f"{digest(data)}  {name}\n" for name, data in sorted(files.items()))
     files["SHA256SUMS"] = sums.encode()
     return files, manifest
+
+
+def _onnx_form(programs: Programs) -> tuple[dict[str, bytes], dict[str, Any]]:
+    """The programs as ONNX with a table of noise, and what the manifest says about them; no files
+    and the reason if the policy has no ONNX form.
+    """
+    try:
+        from scorebed.export.jaxpr_to_onnx import OPSET, NoOnnxError, to_onnx
+    except ModuleNotFoundError as missing:
+        raise InvalidValueError(
+            "exporting a policy",
+            got=f"no package '{missing.name}'",
+            expected="onnx, which writes the ONNX form",
+            fix="pip install 'scorebed[export]'.",
+        ) from missing
+    weights = list(programs.weights.values())
+    # Without a memory, `init` and `update` compute nothing, and ONNX has no empty graphs.
+    names = [name for name in NAMES if name != NOISE and programs.each[name].outputs]
+    try:
+        files = {f"{name}.onnx": to_onnx(name, programs.each[name], weights) for name in names}
+    except NoOnnxError as error:
+        return {}, {"programs": [], "reason": str(error)}
+    noise = np.asarray(noise_table(programs, SEEDS))
+    files["noise.safetensors"] = encode_leaves({"noise": noise})
+    return files, {"programs": names, "opset": OPSET, "seeds": SEEDS}
 
 
 def _manifest(run: Run, programs: Programs, onnx: dict[str, Any]) -> dict[str, Any]:
@@ -128,9 +152,9 @@ def _manifest(run: Run, programs: Programs, onnx: dict[str, Any]) -> dict[str, A
         "horizon": task.horizon,
         "independent": isinstance(task, IID),
         "designs": _designs(task),
-        "outcomes": [_plain(q) for q in task.outcomes],
-        "parameters": [_plain(q) for q in task.prior.quantities],
-        "expected": {name: run.record.get(name) for name in ("lower", "upper")},
+        "outcomes": [_quantity(q) for q in task.outcomes],
+        "parameters": [_quantity(q) for q in task.prior.quantities],
+        "expected": {name: getattr(run.record.bounds, name) for name in ("lower", "upper")},
         "task_fingerprint": fingerprint(task),
         "policy_sha256": policy_sha256(run),
         "programs": list(NAMES),
@@ -152,25 +176,25 @@ def _designs(task: Task) -> list[dict[str, Any]]:
         else [(None, None)] * space.dim
     )
     return [
-        _plain(q) | {"low": low, "high": high}
+        _quantity(q) | {"low": low, "high": high}
         for q, (low, high) in zip(space.quantities, limits, strict=True)
     ]
 
 
-def _plain(quantity: Quantity) -> dict[str, Any]:
+def _quantity(quantity: Quantity) -> dict[str, Any]:
     return {"name": quantity.name, "unit": quantity.unit}
 
 
-def _own(name: str) -> bytes:
+def _script(name: str) -> bytes:
     return resources.files("scorebed.export").joinpath(name).read_bytes()
 
 
 def _readme(manifest: dict[str, Any]) -> str:
     onnx = manifest["onnx"]
-    with_onnx = (
+    without_jax = (
         "Without JAX: `pip install numpy onnxruntime safetensors`."
         if onnx["programs"]
-        else f"There is no ONNX form of this policy: {onnx['reason']}."
+        else f"This policy has no ONNX form: {onnx['reason']}."
     )
     designs, outcomes = (
         ", ".join(str(Quantity(q["name"], q["unit"])) for q in manifest[k])
@@ -186,8 +210,9 @@ Designs: {designs}. Outcomes: {outcomes}.
     sha256sum --check SHA256SUMS
     python client.py tuesday.jsonl 0
 
-shows the next design, asks for the outcome, keeps both in `tuesday.jsonl`, and goes on there when started again.
-The last number is the seed of the policy's noise{noise}. {with_onnx}
+shows the next design, asks for the outcome, stores both in `tuesday.jsonl`, and continues there
+when started again. The last number is the seed of the policy's noise{noise}. {without_jax}
 
-The designs are those of `scorebed live` for the same outcomes and seed. The posterior is not here: this folder has no model.
+The designs are those of `scorebed live` for the same outcomes and seed. There is no posterior:
+this folder does not contain the model.
 """

@@ -1,4 +1,4 @@
-"""The policy of this folder, by JAX where it is installed, else by onnxruntime:
+"""The policy in this folder, run by JAX if it is installed, else by onnxruntime:
 
 Policy(seed=0).design([{"xi": [0.5], "y": [1.2]}, …])     the next design after these steps
 """
@@ -18,28 +18,28 @@ ABOUT = json.loads((HERE / "manifest.json").read_text())
 
 
 class Policy:
-    """One experiment's policy: `seed` is that of its noise."""
+    """The policy of one experiment. `seed` is the seed of its noise, `make` the way to run it:
+    `by_jax` or `by_onnx`.
+    """
 
     def __init__(self, seed: int, make: Any = None):
-        self.run, self.noise = (make or (by_jax if importlib.util.find_spec("jax") else by_onnx))(
-            seed
-        )
+        make = make or (by_jax if importlib.util.find_spec("jax") else by_onnx)
+        self.run, self.noise = make(seed)
 
     def design(self, steps: list[dict[str, Any]]) -> list[float]:
-        """The design after some steps. One without an outcome has used up its noise, and is
-        forgotten otherwise.
+        """The next design. A step whose outcome is None failed: it has used its noise, and the
+        policy does not see it.
         """
         memory = self.run["init"]()
         for step in steps:
             if step["y"] is not None:
-                memory = self.run["update"](
-                    *memory, *(np.asarray(step[name], ABOUT["dtype"]) for name in ("xi", "y"))
-                )
+                given = (np.asarray(step[name], ABOUT["dtype"]) for name in ("xi", "y"))
+                memory = self.run["update"](*memory, *given)
         return np.asarray(self.run["design"](*memory, self.noise[len(steps)])[0]).tolist()
 
 
 def by_jax(seed: int) -> tuple[dict[str, Any], Any]:
-    """The programs, and the noise of an experiment."""
+    """The programs, and the noise of one experiment."""
     from jax import export, jit
 
     weights = load_file(HERE / "policy.safetensors")
@@ -53,19 +53,14 @@ def by_jax(seed: int) -> tuple[dict[str, Any], Any]:
 
 def by_onnx(seed: int) -> tuple[dict[str, Any], Any]:
     """The same without JAX, for the seeds whose noise is in the folder."""
+    fix = "Fix: pip install jax flatbuffers"
     if not ABOUT["onnx"]["programs"]:
-        sys.exit(
-            f"this policy has no ONNX form: {ABOUT['onnx']['reason']}. Fix: pip install jax "
-            f"flatbuffers"
-        )
+        sys.exit(f"this policy has no ONNX form: {ABOUT['onnx']['reason']}. {fix}")
     if not importlib.util.find_spec("onnxruntime"):
         sys.exit("neither JAX nor onnxruntime is installed. Fix: pip install onnxruntime")
     noise = load_file(HERE / "noise.safetensors")["noise"]
     if not 0 <= seed < len(noise):
-        sys.exit(
-            f"the seed, got {seed}, expected 0 to {len(noise) - 1}. Fix: pip install jax "
-            f"flatbuffers"
-        )
+        sys.exit(f"the seed, got {seed}, expected 0 to {len(noise) - 1}. {fix}")
     return {name: _onnx(name) for name in ("init", "design", "update")}, noise[seed]
 
 

@@ -1,11 +1,12 @@
-"""A policy as four functions of plain arrays, which `jax.export` writes down for other computers.
+"""A policy as four functions of plain arrays, which `jax.export` writes for other computers.
 
-    init(w…) → m…     design(w…, m…, noise) → ξ     update(w…, m…, ξ, y) → m…     noise(w…, seed) → one row per step
+    init(w…) → m…                    design(w…, m…, noise) → ξ
+    update(w…, m…, ξ, y) → m…        noise(w…, seed) → one row per step
 
-w are the policy's arrays by name and m its memory, flat. The noise of a seed is that of a live
-experiment with this seed, so the policy that is carried away is the one that was evaluated, noise
-included. Weights are arguments, not part of the programs: they are in one file, and both forms of a
-program (`jax.export`, ONNX) are of the same function."""
+w are the policy's arrays by name, m the leaves of its memory. The noise of a seed is that of a live
+experiment with the same seed: the exported policy is the one that was evaluated, noise included.
+Weights are arguments, not part of the programs: they are stored once, and both forms of a program
+(`jax.export`, ONNX) come from the same function."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jax import export
-from jaxtyping import Array
+from jaxtyping import Array, Float
 
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
@@ -29,7 +30,7 @@ INIT, DESIGN, UPDATE, NOISE = NAMES = ("init", "design", "update", "noise")
 
 
 class Program(NamedTuple):
-    """A function of the weights and then of `inputs`, by name; it returns a tuple."""
+    """A function of the weights followed by `inputs`; returns a tuple, one array per output."""
 
     call: Callable[..., tuple[Array, ...]]
     inputs: dict[str, jax.ShapeDtypeStruct]
@@ -37,9 +38,7 @@ class Program(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """What a live experiment needs of a policy. `noise` is the number of random numbers of a
-    step.
-    """
+    """What a live experiment needs of a policy; `noise` is how many random numbers a step takes."""
 
     weights: dict[str, Array]
     memory: tuple[jax.ShapeDtypeStruct, ...]
@@ -49,77 +48,64 @@ class Programs(NamedTuple):
 
 
 def make_programs(policy: Policy, task: Task) -> Programs:
-    """The four functions of a policy for the horizon of its task."""
-    arrays, rest = eqx.partition(policy, eqx.is_array)
+    """The four functions of a policy, for the horizon of its task."""
+    arrays, static = eqx.partition(policy, eqx.is_array)
     leaves, tree = jax.tree_util.tree_flatten(arrays)
     weights = dict(zip(leaf_names(arrays), leaves, strict=True))
-    shapes = jax.eval_shape(lambda: policy.init())
-    memory, shape = jax.tree_util.tree_flatten(shapes)
-    row = jax.eval_shape(lambda: policy.sample_noise(task.horizon, key=jr.key(0)))
+    memory, memory_tree = jax.tree_util.tree_flatten(jax.eval_shape(lambda: policy.init()))
+    rows = jax.eval_shape(lambda: policy.sample_noise(task.horizon, key=jr.key(0)))
     dtype = jnp.result_type(float)
-    count, kept = len(leaves), len(memory)
 
-    def whole(values: Sequence[Array]) -> tuple[Policy, Sequence[Array]]:
-        return eqx.combine(jax.tree_util.tree_unflatten(tree, values[:count]), rest), values[count:]
+    def rebuild(values: Sequence[Array]) -> tuple[Policy, Sequence[Array]]:
+        """The policy with these weights, and the arguments after them."""
+        arrays = jax.tree_util.tree_unflatten(tree, values[: len(leaves)])
+        return eqx.combine(arrays, static), values[len(leaves) :]
 
     def flat(value: Any) -> tuple[Array, ...]:
         return tuple(jax.tree_util.tree_leaves(value))
 
     def init(*values: Array) -> tuple[Array, ...]:
-        return flat(whole(values)[0].init())
+        return flat(rebuild(values)[0].init())
 
     def design(*values: Array) -> tuple[Array, ...]:
-        mine, (*state, noise) = whole(values)
-        return (mine.design(jax.tree_util.tree_unflatten(shape, state), noise),)
+        rebuilt, (*state, noise) = rebuild(values)
+        return (rebuilt.design(jax.tree_util.tree_unflatten(memory_tree, state), noise),)
 
     def update(*values: Array) -> tuple[Array, ...]:
-        mine, (*state, xi, y) = whole(values)
-        return flat(mine.update(jax.tree_util.tree_unflatten(shape, state), xi, y))
+        rebuilt, (*state, xi, y) = rebuild(values)
+        return flat(rebuilt.update(jax.tree_util.tree_unflatten(memory_tree, state), xi, y))
 
     def noise(*values: Array) -> tuple[Array, ...]:
-        mine, (seed,) = whole(values)
-        return (mine.sample_noise(task.horizon, key=named(jr.key(seed), "noise", "policy")),)
+        rebuilt, (seed,) = rebuild(values)
+        return (rebuilt.sample_noise(task.horizon, key=named(jr.key(seed), "noise", "policy")),)
 
-    def vector(size: int) -> jax.ShapeDtypeStruct:
-        return jax.ShapeDtypeStruct((size,), dtype)
-
-    state = {f"memory_{i}": leaf for i, leaf in enumerate(memory)}
-    after = tuple(f"after_{i}" for i in range(kept))
-    return Programs(
-        weights,
-        tuple(memory),
-        row.shape[1],
-        dtype.name,
-        {
-            INIT: Program(init, {}, after),
-            DESIGN: Program(
-                design,
-                {**state, "noise": jax.ShapeDtypeStruct(row.shape[1:], row.dtype)},
-                ("design",),
-            ),
-            UPDATE: Program(
-                update,
-                {**state, "xi": vector(task.designs.dim), "y": vector(task.outcome_dim)},
-                after,
-            ),
-            NOISE: Program(noise, {"seed": jax.ShapeDtypeStruct((), jnp.int32)}, ("noise",)),
-        },
-    )
+    before = {f"memory_{i}": leaf for i, leaf in enumerate(memory)}
+    after = tuple(f"after_{i}" for i in range(len(memory)))
+    noise_row = jax.ShapeDtypeStruct(rows.shape[1:], rows.dtype)
+    xi = jax.ShapeDtypeStruct((task.designs.dim,), dtype)
+    y = jax.ShapeDtypeStruct((task.outcome_dim,), dtype)
+    seed = jax.ShapeDtypeStruct((), jnp.int32)
+    each = {
+        INIT: Program(init, {}, after),
+        DESIGN: Program(design, {**before, "noise": noise_row}, ("design",)),
+        UPDATE: Program(update, {**before, "xi": xi, "y": y}, after),
+        NOISE: Program(noise, {"seed": seed}, ("noise",)),
+    }
+    return Programs(weights, tuple(memory), rows.shape[1], dtype.name, each)
 
 
-def serialised(programs: Programs, name: str) -> bytes:
-    """A program as `jax.export` writes it, for CPUs of any kind."""
+def serialise(programs: Programs, name: str) -> bytes:
+    """A program as `jax.export` writes it, for any CPU."""
     program = programs.each[name]
-    given = [jax.ShapeDtypeStruct(array.shape, array.dtype) for array in programs.weights.values()]
-    with _without_paths():
-        exported = export.export(jax.jit(program.call), platforms=PLATFORMS)(
-            *given, *program.inputs.values()
-        )
+    weights = [jax.ShapeDtypeStruct(w.shape, w.dtype) for w in programs.weights.values()]
+    with _without_source_paths():
+        export_for = export.export(jax.jit(program.call), platforms=PLATFORMS)
+        exported = export_for(*weights, *program.inputs.values())
     try:
         return bytes(exported.serialize())
     except ImportError as missing:
         raise InvalidValueError(
-            "a policy for export",
+            "exporting a policy",
             got=f"no package '{missing.name or 'flatbuffers'}'",
             expected="flatbuffers, in which JAX writes its programs",
             fix="pip install flatbuffers.",
@@ -127,10 +113,8 @@ def serialised(programs: Programs, name: str) -> bytes:
 
 
 @contextlib.contextmanager
-def _without_paths() -> Iterator[None]:
-    """Programs name the lines of code that they come from; where that code lies on this machine is
-    nobody's business.
-    """
+def _without_source_paths() -> Iterator[None]:
+    """Keep the paths of source files on this machine out of the programs."""
     option = "jax_hlo_source_file_canonicalization_regex"
     before = getattr(jax.config, option)
     jax.config.update(option, ".*")
@@ -140,7 +124,7 @@ def _without_paths() -> Iterator[None]:
         jax.config.update(option, before)
 
 
-def noise_of(programs: Programs, seeds: int) -> Array:
-    """The noise of the seeds 0, 1, …: for those who cannot run the program that makes it."""
+def noise_table(programs: Programs, seeds: int) -> Float[Array, "seeds T n"]:
+    """The noise of the seeds 0, 1, …, for a runtime that cannot run the program `noise`."""
     each = jax.vmap(lambda seed: programs.each[NOISE].call(*programs.weights.values(), seed)[0])
     return jax.jit(each)(jnp.arange(seeds, dtype=jnp.int32))

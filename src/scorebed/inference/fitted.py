@@ -2,22 +2,22 @@
 to its particles.
 
 Particles have no density, so they are never weighed themselves; what is fitted to them is only as
-good as they are, and weights show it. See `proposal.py` for the densities."""
+good as they are, and weights show it. `gaussian_mixture.py` has the densities."""
 
 import jax
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from scorebed.inference.blocks import canonical, exchangeable_blocks
 from scorebed.inference.gaussian_mixture import (
     SHARE,
     Defensive,
     Exchangeable,
     Proposal,
-    fit_mixture,
+    fit_heavy_tailed,
 )
 from scorebed.inference.smc import tempered_smc
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import canonical, sources_of
 
 PARTICLES = 192
 MOVES = 4
@@ -36,13 +36,12 @@ def fitted_posterior(
 ) -> Proposal:
     """Particles of the posterior by tempered SMC, a density fitted to them, and 5% of the prior.
 
-    A mixture of Gaussians; of up to four exchangeable sources it describes those in canonical
-    order, and every order gets its share. particles (1 + levels · moves) evaluations of the
-    history."""
-    sources = sources_of(task)
+    A mixture of Gaussians; up to four exchangeable blocks are described in canonical order, and
+    every order gets its share. particles (1 + levels · moves) evaluations of the history."""
+    blocks = exchangeable_blocks(task)
     key_particles, key_fit = jr.split(key)
     posterior = tempered_smc(task, ys, xis, particles=particles, moves=moves, key=key_particles)
-    ordered = jax.vmap(lambda z: canonical(z, sources))(posterior.z)
-    density = Exchangeable(fit_mixture(ordered, components, key=key_fit), sources)
+    ordered = jax.vmap(lambda z: canonical(z, blocks))(posterior.z)
+    density = Exchangeable(fit_heavy_tailed(ordered, components, key=key_fit), blocks)
     histories = particles * posterior.passes
     return Proposal(Defensive(density, task.prior.dim, SHARE), histories)

@@ -1,16 +1,15 @@
-"""Normalised densities over the latent z that can be drawn from: what importance sampling needs,
-and particles are not.
+"""Normalised densities over the latent z that can be drawn from: what importance sampling needs and
+particles cannot give.
 
     q(z) = Σ_c w_c Σ_s v_s N(z; m_c, s² Σ_c),   (w, m, Σ) by expectation maximisation on posterior particles
 
-Every component stands there at three widths s, so that its tails are heavier than those of the
-Gaussian it was fitted as: weights p(z)p(y|z)/q(z) stay small where the particles were too few to
-show the posterior's tails. Covariances are drawn towards that within all components, by as much as
-k + 2 particles would.
+Every component appears at three widths s, so that its tails are heavier than those of the fitted
+Gaussian: weights p(z)p(y|z)/q(z) stay small where the particles were too few to show the
+posterior's tails. Covariances shrink towards the pooled one, by as much as k + 2 particles would
+pull.
 
 `Defensive` mixes in the prior, which bounds every weight by p(y|z) over its share; `Exchangeable`
-gives every order of exchangeable sources its part, for which there is no other way to be
-normalised. Both keep a normalised density normalised."""
+averages over all orders of exchangeable blocks. Both keep a normalised density normalised."""
 
 import abc
 import itertools
@@ -26,13 +25,13 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
-from scorebed.tasks.library.location import LARGEST_ORDERED
+from scorebed.tasks.base import LARGEST_ORDERED
 
 SCALES = (1.0, 1.5, 3.0)
 SCALE_WEIGHTS = (0.6, 0.3, 0.1)
 ROUNDS = 30
-# Of the variance of all particles, added to every component: what keeps a Cholesky factor of single
-# precision alive.
+# Share of the variance of all particles that is added to every component, without which a Cholesky
+# factor in single precision may fail.
 RIDGE = 1e-5
 SHARE = 0.05  # of the prior in a proposal
 
@@ -50,17 +49,15 @@ class Density(eqx.Module):
 
 
 class Proposal(NamedTuple):
-    """A density made from a history, and how often the likelihood of that history was evaluated for
-    it.
-    """
+    """A density made from a history, and how many likelihoods of that history it took."""
 
     density: Density
     histories: Int[Array, ""]
 
 
-class Mixture(Density):
-    """In the frame of the particles:   z = centre + frame x,   x ~ Σ_c w_c Σ_s v_s N(m_c, s² L_c
-    L_cᵀ).
+class HeavyTailedMixture(Density):
+    """Σ_c w_c Σ_s v_s N(m_c, s² L_c L_cᵀ) over x, in the frame of the particles, z = centre +
+    frame x.
     """
 
     centre: Float[Array, " k"]
@@ -105,18 +102,18 @@ class Defensive(Density):
 
 
 class Exchangeable(Density):
-    """q(z) = 1/K! Σ_π base(π z) over all orders π of the K sources that z lists one after
+    """q(z) = 1/K! Σ_π base(π z) over all orders π of the K blocks that z lists one after
     another.
     """
 
     base: Density
-    sources: int = eqx.field(static=True)
+    blocks: int = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         require(
-            1 <= self.sources <= LARGEST_ORDERED,
-            "the exchangeable sources of a density",
-            got=self.sources,
+            1 <= self.blocks <= LARGEST_ORDERED,
+            "the exchangeable blocks of a density",
+            got=self.blocks,
             expected=f"1 to {LARGEST_ORDERED}",
             fix="K! orders are too many to sum over.",
         )
@@ -132,21 +129,32 @@ class Exchangeable(Density):
         return jax.nn.logsumexp(jax.vmap(self.base.log_prob)(z[orders])) - math.log(len(orders))
 
     def _orders(self, k: int) -> Array:
-        """Coordinates of z in every order of its sources, one row each."""
-        rows = np.arange(k).reshape(self.sources, -1)
+        """Coordinates of z in every order of its blocks, one row each."""
+        rows = np.arange(k).reshape(self.blocks, -1)
         return jnp.asarray(
-            [rows[list(order)].reshape(-1) for order in itertools.permutations(range(self.sources))]
+            [rows[list(order)].reshape(-1) for order in itertools.permutations(range(self.blocks))]
         )
+
+
+def gaussian_log_prob(
+    squares: Float[Array, "*N"], log_det: Float[Array, "*N"] | float, *, dim: int
+) -> Float[Array, "*N"]:
+    """log N(x; m, L Lᵀ) from ‖L⁻¹(x − m)‖² and log det L, in `dim` dimensions: the one formula of
+    every Gaussian here, whatever the form of L.
+    """
+    return -0.5 * squares - log_det - 0.5 * dim * math.log(2 * math.pi)
 
 
 def standard_normal_log_prob(z: Float[Array, " k"]) -> Scalar:
     """log N(z; 0, I), the prior of every latent."""
-    return -0.5 * (z**2).sum() - 0.5 * z.size * math.log(2 * math.pi)
+    return gaussian_log_prob((z**2).sum(), 0.0, dim=z.size)
 
 
-def fit_mixture(points: Float[Array, "N k"], components: int, *, key: PRNGKeyArray) -> Mixture:
-    """The mixture that expectation maximisation finds; standard normal where points are not
-    numbers.
+def fit_heavy_tailed(
+    points: Float[Array, "N k"], components: int, *, key: PRNGKeyArray
+) -> HeavyTailedMixture:
+    """The mixture that expectation maximisation finds; standard normal if any point is not
+    finite.
     """
     n, k = points.shape
     centre = points.mean(0)
@@ -180,9 +188,9 @@ def fit_mixture(points: Float[Array, "N k"], components: int, *, key: PRNGKeyArr
         jnp.broadcast_to(components ** (-1 / k) * eye, (components, k, k)),
     )
     log_weights, means, factors = jax.lax.scan(step, start, None, ROUNDS)[0]
-    found = Mixture(centre, frame, log_weights, means, factors)
+    found = HeavyTailedMixture(centre, frame, log_weights, means, factors)
     sound = jnp.all(jnp.stack([jnp.isfinite(leaf).all() for leaf in jax.tree.leaves(found)]))
-    plain = Mixture(
+    plain = HeavyTailedMixture(
         jnp.zeros_like(centre),
         eye,
         start[0],
@@ -217,5 +225,5 @@ def _log_normals(
     log_det = jnp.log(jnp.diagonal(factors, axis1=1, axis2=2)).sum(1)[:, None]
     k = x.shape[1]
     return jnp.stack(
-        [-0.5 * squares / s**2 - log_det - k * math.log(s * math.sqrt(2 * math.pi)) for s in scales]
+        [gaussian_log_prob(squares / s**2, log_det + k * math.log(s), dim=k) for s in scales]
     )

@@ -23,6 +23,7 @@ import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.inference.resampling import effective_sample_size, systematic_resample
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks.base import Task
@@ -55,27 +56,6 @@ class ImportanceDraws(eqx.Module):
     theta: Float[Array, "draws k"]
     log_evidence: Scalar
     ess: Scalar
-
-
-def effective_sample_size(log_weights: Float[Array, " M"]) -> Scalar:
-    """(Σ w)² / Σ w²: M for equal weights, 1 when one weight is all. Any constant factor of the
-    weights cancels.
-    """
-    weights = jnp.exp(log_weights - log_weights.max())
-    return weights.sum() ** 2 / (weights**2).sum()
-
-
-def systematic_resample(
-    key: PRNGKeyArray, weights: Float[Array, " M"], draws: int
-) -> Int[Array, " draws"]:
-    """Indices, each `draws` · w_m / Σ w times up to rounding to a neighbouring whole number, and
-    that often on average.
-    """
-    total = jnp.cumsum(weights)
-    # 1 − u lies in (0, 1]: no position falls on an index of weight zero, at either end.
-    offset = 1 - jr.uniform(key, (), weights.dtype)
-    positions = (jnp.arange(draws, dtype=weights.dtype) + offset) / draws
-    return jnp.searchsorted(total, jnp.minimum(positions, 1) * total[-1])
 
 
 def prior_draws(

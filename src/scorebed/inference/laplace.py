@@ -13,7 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from scorebed.inference.gaussian_mixture import SHARE, Defensive, Exchangeable, Mixture, Proposal
+from scorebed.inference.blocks import canonical, exchangeable_blocks
+from scorebed.inference.gaussian_mixture import (
+    SHARE,
+    Defensive,
+    Exchangeable,
+    HeavyTailedMixture,
+    Proposal,
+)
 from scorebed.inference.modes import (
     DAMPING,
     SAME,
@@ -24,12 +31,10 @@ from scorebed.inference.modes import (
     point,
     starts,
 )
-from scorebed.rollout import states_before
-from scorebed.tasks.base import IID, Markov, Task
-from scorebed.tasks.library.location import canonical, sources_of
+from scorebed.tasks.base import Task
 
-# Starts and iterations: among independent steps sources have to be looked for; a driven system is
-# seen in all of its states.
+# Starts and iterations: with independent steps the modes have to be searched for; a driven system
+# is seen in all of its states.
 SEARCH, FOLLOW = (32, 24), (2, 8)
 
 
@@ -40,32 +45,42 @@ def laplace_posterior(
     *,
     key: PRNGKeyArray | None = None,
 ) -> Proposal:
-    """Gaussians at the modes, and 5% of the prior; a proposal for importance bounds. Nothing of it
-    is random.
+    """Gaussians at the modes, and 5% of the prior; a proposal for importance bounds. It is
+    deterministic.
     """
     del key
-    particles, iterations = SEARCH if isinstance(task, IID) else FOLLOW
+    particles, iterations = _effort(task)
     task = gaussian_task(task, "a Laplace proposal")
-    assert isinstance(task, IID | Markov)
-    k, sources = task.prior.dim, sources_of(task)
-    data = Data(ys, states_before(task, ys), xis, jnp.ones(len(ys), bool))
+    k, blocks = task.prior.dim, exchangeable_blocks(task)
+    data = Data(ys, task.states_before(ys), xis, jnp.ones(len(ys), bool))
     first, damping = (
         jnp.asarray(starts(particles, k), ys.dtype),
         jnp.full(particles, DAMPING, ys.dtype),
     )
     modes, _ = descend(task, first, damping, data, iterations=iterations)
-    modes = jax.vmap(lambda z: canonical(z, sources))(modes)
+    modes = jax.vmap(lambda z: canonical(z, blocks))(modes)
     points = jax.vmap(lambda z: point(task, z, data))(modes)
     factors, eye = jnp.linalg.cholesky(jnp.linalg.inv(points.curvature)), jnp.eye(k, dtype=ys.dtype)
     found = (jnp.abs(modes[:, None] - modes).max(-1) < SAME).sum(1).astype(ys.dtype)
     mass = jax.vmap(log_mass)(points) - jnp.log(found)
-    # A start that ran into what is no number has found nothing.
+    # A start that ran into NaN has found nothing.
     sound = jnp.isfinite(modes).all(1) & jnp.isfinite(factors).all((1, 2)) & jnp.isfinite(mass)
     log_weights = jax.nn.log_softmax(jnp.where(sound, mass, jnp.finfo(ys.dtype).min / 2))
     modes, factors = (
         jnp.where(sound[:, None], modes, 0),
         jnp.where(sound[:, None, None], factors, eye),
     )
-    mixture = Mixture(jnp.zeros(k, ys.dtype), eye, log_weights, modes, factors)
-    histories = jnp.asarray(particles * (2 * iterations + 1))
-    return Proposal(Defensive(Exchangeable(mixture, sources), k, SHARE), histories)
+    mixture = HeavyTailedMixture(jnp.zeros(k, ys.dtype), eye, log_weights, modes, factors)
+    histories = jnp.asarray(laplace_histories(task))
+    return Proposal(Defensive(Exchangeable(mixture, blocks), k, SHARE), histories)
+
+
+def laplace_histories(task: Task) -> int:
+    """Likelihoods of the whole history that a Laplace posterior takes; one is T NLE."""
+    particles, iterations = _effort(task)
+    return particles * (2 * iterations + 1)
+
+
+def _effort(task: Task) -> tuple[int, int]:
+    """Starts and iterations."""
+    return SEARCH if task.exchangeable_steps else FOLLOW

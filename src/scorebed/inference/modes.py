@@ -11,9 +11,9 @@ afterwards, else refused, with λ five times as large. Near a mode the posterior
 The size of the noise is taken as constant in a step.
 
 For independent steps and Markov transitions, whose states follow from the data. An iteration costs
-2 T NLE a start, without its derivatives, which the paper does not count for its own estimators
-either. When wrong: a posterior of many modes needs many starts, and one that is no sum of Gaussians
-(flat, curved) is not described by the curvature at its modes."""
+2 T NLE a start, without its derivatives, which the paper does not count for its estimators either.
+When wrong: a posterior of many modes needs many starts, and one that is flat or curved is not
+described by the curvature at its modes."""
 
 from typing import NamedTuple
 
@@ -25,7 +25,7 @@ from scipy.special import ndtri
 from scipy.stats.qmc import Sobol
 
 from scorebed.errors import InvalidValueError
-from scorebed.tasks.base import IID, Gaussian, Markov, State, Task
+from scorebed.tasks.base import Gaussian, State, Task
 
 # λ at the start, and its limits.
 DAMPING, LEAST, MOST = 0.1, 1e-6, 1e4
@@ -44,9 +44,7 @@ class Data(NamedTuple):
 
 
 class Point(NamedTuple):
-    """Minus the logarithm of the posterior at z but for a constant, its gradient and its
-    curvature.
-    """
+    """Minus the log posterior at z up to a constant, its gradient and its curvature."""
 
     value: Scalar
     gradient: Float[Array, " k"]
@@ -55,7 +53,7 @@ class Point(NamedTuple):
 
 def gaussian_task(task: Task, purpose: str) -> Task:
     """The task, refused unless modes of its posterior can be found."""
-    if isinstance(task, Gaussian) and isinstance(task, IID | Markov):
+    if isinstance(task, Gaussian) and task.states_follow_data:
         return task
     raise InvalidValueError(
         f"a task for {purpose}",
@@ -67,15 +65,18 @@ def gaussian_task(task: Task, purpose: str) -> Task:
 
 
 def finds_modes(task: Task) -> bool:
-    """Whether modes can be found, and are so few that they may tell nearly all of the posterior."""
-    return isinstance(task, Gaussian) and isinstance(task, IID | Markov) and task.prior.dim <= MANY
+    """Whether modes can be found, of parameters so few that the modes may tell nearly all of the
+    posterior.
+    """
+    gaussian = isinstance(task, Gaussian) and task.states_follow_data
+    return gaussian and task.prior.dim <= MANY
 
 
 def starts(count: int, dim: int) -> Float[np.ndarray, "J k"]:
-    """Points spread over the prior evenly, always the same ones; its mean, if there is to be one.
+    """Points spread evenly over the prior, always the same ones; its mean for a count of one.
 
-    The mean is none of several: parameters that can be exchanged, such as two sources, would start
-    as one and remain so."""
+    The mean is never one of several: exchangeable blocks, such as two sources, would start at one
+    place and stay together."""
     if count == 1:
         return np.zeros((1, dim), np.float32)
     return ndtri(Sobol(dim, seed=0).random_base2((count - 1).bit_length())).astype(np.float32)[
@@ -133,8 +134,8 @@ def descend(
 
 
 def log_mass(points: Point) -> Scalar:
-    """log of the integral of the posterior's density around a mode, by Laplace, but for the same
-    constant at all modes.
+    """log of the posterior's integral around a mode, by Laplace, up to a constant that all modes
+    share.
     """
     cholesky = jnp.linalg.cholesky(points.curvature)
     return -points.value - jnp.log(jnp.diagonal(cholesky)).sum()

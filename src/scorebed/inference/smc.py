@@ -32,10 +32,10 @@ from blackjax.mcmc.random_walk import RWState, build_rmh
 from blackjax.smc import base, ess, solver
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Scalar
 
-from scorebed.errors import InvalidValueError, require
-from scorebed.inference.importance import systematic_resample
+from scorebed.errors import require
+from scorebed.inference.resampling import systematic_resample
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.tasks.base import Task, require_data_states
 
 PARTICLES = 1024
 MOVES = 8
@@ -140,13 +140,7 @@ def update_smc(
     `log_evidence` is that of the new outcomes given the known ones. Rows of the history past
     `observed` are padding and may hold anything: with a fixed T, one compiled function serves a
     whole experiment. N · observed · (1 + levels · moves) NLE."""
-    if not isinstance(task, IID | Markov):
-        raise InvalidValueError(
-            "a task for updating particles",
-            got=type(task).__name__,
-            expected="independent steps or Markov transitions",
-            fix="use tempered_smc.",
-        )
+    require_data_states(task, "updating particles", fix="use tempered_smc.")
     require_settings(len(z), moves, target, levels)
     t = jnp.arange(len(ys))[:, None]
     # Padding is replaced before it meets the likelihood, not after: 0 · NaN is NaN.

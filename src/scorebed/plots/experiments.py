@@ -1,15 +1,13 @@
-"""Experiments drawn in their task's own space: one column per experiment, on common axes.
+"""Experiments drawn as their task's sketch says: one column per experiment, on common axes.
 
-    one design coordinate     the mean of the outcome along it, with the measurements on top
-    two design coordinates    a map of the mean, with the way of the designs across it
-    anything else             designs and outcomes against the step, one row per unit
+    Profile       the mean of the outcome along the design, with the measurements on top, and a
+                  section through the ground if hidden objects are below
+    Positions     a map of the mean, with the path of the designs across it and hidden objects;
+                  without a map where the mean cannot be drawn, as projections beyond the plane
+    TimeSeries    designs and outcomes against the step, one row per unit
 
-The first two need steps that are independent and Gaussian with one outcome: elsewhere the mean is
-no function of the design alone. Gravimetry also shows the ground with its void, location finding
-its sources, in 3-D as two projections.
-
-Needs the extra `plots`. No global state of matplotlib is touched: a figure is returned, and
-`figure.savefig(…)` writes it."""
+The mean is a function of the design alone, and can be drawn, if steps are independent and Gaussian
+with one outcome. A profile without it is drawn as time series."""
 
 import itertools
 from collections.abc import Callable, Sequence
@@ -21,26 +19,30 @@ import numpy as np
 from jaxtyping import Array, Float
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure, FigureBase
 from matplotlib.patches import Circle
 from matplotlib.ticker import MaxNLocator
 
 from scorebed.errors import require
+from scorebed.plots.style import (
+    FAINT,
+    GROUND,
+    INK,
+    LINES,
+    SHADES,
+    SOFT,
+    STEPS,
+    TRUTH,
+    plain_axes,
+)
 from scorebed.rollout import Trajectory
-from scorebed.tasks.base import IID, Gaussian, Task
-from scorebed.tasks.library.gravimetry import KAPPA_PER_CUBIC_METRE, Gravimetry
-from scorebed.tasks.library.location import LocationFinding
-from scorebed.tasks.spaces import Box, Quantity
-
-INK, SOFT, FAINT, TRUTH, GROUND = "#1b2430", "#8b96a5", "#dfe4ea", "#d1495b", "#efe6d8"
-LINES = ("#2f6db5", "#e08a1e", "#3a8f6f", "#8a5fb0")
-STEPS = "viridis"
-MIST = LinearSegmentedColormap.from_list("mist", ("#fbfcfd", "#d5dee8", "#9fb2c6", "#6c86a3"))
+from scorebed.tasks.base import Gaussian, Task
+from scorebed.tasks.sketch import HiddenObjects, Positions, Profile, check_sketch
+from scorebed.tasks.spaces import Quantity
 
 COLUMN_WIDTH = 4.0  # inches
 CAPTION_LIMIT = 4  # parameters that a caption can name
-
 
 Range: TypeAlias = tuple[float, float]
 
@@ -71,7 +73,7 @@ def draw_experiments(task: Task, runs: Sequence[Trajectory]) -> Figure:
 
 
 def draw_into(figure: FigureBase, task: Task, runs: Sequence[Trajectory]) -> None:
-    """The same, into a figure or subfigure that is there already."""
+    """The same, into an existing figure or subfigure."""
     _fill(figure, task, runs, _panels(task, runs))
 
 
@@ -92,8 +94,8 @@ def _fill(figure: FigureBase, task: Task, runs: Sequence[Trajectory], panels: Pa
 
 
 def _require_experiments(task: Task, runs: Sequence[Trajectory]) -> None:
-    """One `Trajectory` with a batch axis is the mistake to expect. Experiments may be shorter than
-    the horizon.
+    """The likely mistake is one `Trajectory` with a batch axis. Experiments may be shorter than the
+    horizon.
     """
     dims = task.outcome_dim, task.designs.dim
     shapes = [] if isinstance(runs, Trajectory) else [(run.ys.shape, run.xis.shape) for run in runs]
@@ -106,27 +108,26 @@ def _require_experiments(task: Task, runs: Sequence[Trajectory]) -> None:
         got=shapes or type(runs).__name__,
         expected=f"a list of single experiments, with outcomes [T, {dims[0]}] and designs [T, "
         f"{dims[1]}]",
-        fix="pass [run] for one, and take a batch apart.",
+        fix="pass [run] for one experiment, and split a batch.",
     )
 
 
 def _panels(task: Task, runs: Sequence[Trajectory]) -> Panels:
     _require_experiments(task, runs)
-    if (
-        isinstance(task, IID)
-        and isinstance(task, Gaussian)
-        and task.outcome_dim == 1
-        and task.designs.dim <= 2
-    ):
-        if task.designs.dim == 2:
+    check_sketch(task)
+    sketch, hidden = task.sketch(), task.sketch().hidden
+    if isinstance(task, Gaussian) and task.structure == "iid" and task.outcome_dim == 1:
+        if isinstance(sketch, Profile):
+            spread = _spread(task, runs, 0)
+            rows = [Panel(2.7, lambda ax, run: _profile(task, run, spread, ax))]
+            if hidden is not None and sketch.depth is not None:
+                rows.append(_ground(task, hidden, sketch.depth, runs, spread))
+            return Panels(rows, coloured=True)
+        if isinstance(sketch, Positions) and task.designs.dim == 2:
             return Panels([_map(task, runs)], coloured=True)
-        spread = _spread(task, runs, 0)
-        profile = Panel(2.7, lambda ax, run: _profile(task, run, spread, ax))
-        if isinstance(task, Gravimetry):
-            return Panels([profile, _ground(task, runs, spread)], coloured=True)
-        return Panels([profile], coloured=True)
-    if isinstance(task, LocationFinding):
-        return Panels([_projection(task, runs, (0, i)) for i in (1, 2)], coloured=True)
+    if isinstance(sketch, Positions) and (hidden is not None or task.designs.dim > 2):
+        others = range(1, min(task.designs.dim, 3))
+        return Panels([_projection(task, runs, (0, i)) for i in others], coloured=True)
     return Panels(_every_series(task), coloured=False)
 
 
@@ -145,41 +146,41 @@ def _profile(task: Gaussian, run: Trajectory, spread: Range, ax: Axes) -> None:
     ax.set(xlim=spread, xlabel=str(task.designs.quantities[0]), ylabel=str(task.outcomes[0]))
 
 
-def _ground(task: Gravimetry, runs: Sequence[Trajectory], spread: Range) -> Panel:
-    """A section through the ground with the void in it, to scale."""
+def _ground(
+    task: Task, hidden: HiddenObjects, depth: int, runs: Sequence[Trajectory], spread: Range
+) -> Panel:
+    """A section through the ground with the hidden objects in it, to scale."""
     width = spread[1] - spread[0]
-    deepest = max(0.18 * width, *(1.15 * (float(run.theta[1]) + _radius(run)) for run in runs))
+    radius = hidden.radius or (lambda _: 0.0)
+    below = [float(run.theta[depth]) + radius(run.theta) for run in runs]
+    deepest = max(0.18 * width, *(1.15 * reached for reached in below))
 
     def draw(ax: Axes, run: Trajectory) -> None:
-        x0, depth = float(run.theta[0]), float(run.theta[1])
         ax.axhspan(0, deepest, color=GROUND, linewidth=0)
-        ax.add_patch(
-            Circle((x0, depth), _radius(run), facecolor="white", edgecolor=TRUTH, linewidth=1.4)
-        )
-        ax.plot(x0, depth, marker=".", color=TRUTH, markersize=3)
+        for (i,) in hidden.coordinates:
+            at = float(run.theta[i]), float(run.theta[depth])
+            ax.add_patch(
+                Circle(at, radius(run.theta), facecolor="white", edgecolor=TRUTH, linewidth=1.4)
+            )
+            ax.plot(*at, marker=".", color=TRUTH, markersize=3)
         ax.set(xlim=spread, ylim=(deepest, 0), aspect="equal", anchor="N")
-        ax.set(xlabel=str(task.designs.quantities[0]), ylabel="depth [m]")
+        ax.set(xlabel=str(task.designs.quantities[0]), ylabel=str(task.prior.quantities[depth]))
 
     return Panel(0.85 * COLUMN_WIDTH * deepest / width, draw)
-
-
-def _radius(run: Trajectory) -> float:
-    """R of κ = const · R³."""
-    return float(run.theta[-1] / KAPPA_PER_CUBIC_METRE) ** (1 / 3)
 
 
 # ---- two design coordinates
 
 
 def _map(task: Gaussian, runs: Sequence[Trajectory]) -> Panel:
-    """The mean over the plane of designs, the way across it, and what is sought."""
+    """The mean over the plane of designs, the path across it, and the hidden objects."""
     spreads = _square(_spread(task, runs, 0), _spread(task, runs, 1))
     grids = [np.linspace(*spread, 160) for spread in spreads]
     points = np.stack(np.meshgrid(*grids), -1).reshape(-1, 2)
     means = np.concatenate([_mean_and_scale(task, run, points)[0] for run in runs])
     low, middle, high = np.quantile(means, (0.002, 0.5, 0.998))
-    # The far end of the mean is dark: peaks where there are peaks, troughs where there are troughs.
-    shades = MIST if high - middle >= middle - low else MIST.reversed()
+    # Dark is the end that is farther from the median: peaks if there are peaks, else troughs.
+    shades = SHADES if high - middle >= middle - low else SHADES.reversed()
 
     def draw(ax: Axes, run: Trajectory) -> None:
         mean = _mean_and_scale(task, run, points)[0].reshape(160, 160)
@@ -191,19 +192,8 @@ def _map(task: Gaussian, runs: Sequence[Trajectory]) -> Panel:
             ax.contour(
                 *grids, mean, levels=levels, colors="white", linewidths=0.6, linestyles="solid"
             )
-        _way(task, run, (0, 1), ax)
-        if isinstance(task, LocationFinding):
-            _sources(task, run, (0, 1), ax)
-        if isinstance(task, Gravimetry):
-            ax.add_patch(
-                Circle(
-                    tuple(run.theta[:2].tolist()),
-                    _radius(run),
-                    fill=False,
-                    edgecolor=TRUTH,
-                    linewidth=1.6,
-                )
-            )
+        _path(task, run, (0, 1), ax)
+        _hidden(task, run, (0, 1), ax)
         ax.set(xlim=spreads[0], ylim=spreads[1], aspect="equal")
         ax.set(xlabel=str(task.designs.quantities[0]), ylabel=str(task.designs.quantities[1]))
         ax.text(
@@ -213,13 +203,13 @@ def _map(task: Gaussian, runs: Sequence[Trajectory]) -> Panel:
     return Panel(0.85 * COLUMN_WIDTH, draw)
 
 
-def _projection(task: LocationFinding, runs: Sequence[Trajectory], axes: tuple[int, int]) -> Panel:
-    """Two coordinates of a space of three or more."""
+def _projection(task: Task, runs: Sequence[Trajectory], axes: tuple[int, int]) -> Panel:
+    """Two of the design coordinates, without the mean."""
     spreads = [_square(*(_spread(task, runs, i) for i in range(task.designs.dim)))[i] for i in axes]
 
     def draw(ax: Axes, run: Trajectory) -> None:
-        _sources(task, run, axes, ax)
-        _way(task, run, axes, ax)
+        _hidden(task, run, axes, ax)
+        _path(task, run, axes, ax)
         ax.set(xlim=spreads[0], ylim=spreads[1], aspect="equal")
         ax.set(
             xlabel=str(task.designs.quantities[axes[0]]),
@@ -229,21 +219,30 @@ def _projection(task: LocationFinding, runs: Sequence[Trajectory], axes: tuple[i
     return Panel(0.85 * COLUMN_WIDTH, draw)
 
 
-def _sources(task: LocationFinding, run: Trajectory, axes: tuple[int, int], ax: Axes) -> None:
-    at = np.asarray(run.theta).reshape(task.sources, task.designs.dim)[:, axes]
-    ax.scatter(
-        *at.T,
-        marker="X",
-        s=75,
-        color=TRUTH,
-        edgecolor="white",
-        linewidth=0.9,
-        label="source",
-        zorder=4,
-    )
+def _hidden(task: Task, run: Trajectory, axes: tuple[int, int], ax: Axes) -> None:
+    """Hidden objects at their true positions: circles if they have a radius, else crosses."""
+    hidden = task.sketch().hidden
+    if hidden is None:
+        return
+    at = np.asarray(run.theta)[np.asarray(hidden.coordinates)[:, axes]]
+    if hidden.radius is None:
+        ax.scatter(
+            *at.T,
+            marker="X",
+            s=75,
+            color=TRUTH,
+            edgecolor="white",
+            linewidth=0.9,
+            label=hidden.name,
+            zorder=4,
+        )
+        return
+    for x, y in at.tolist():
+        size = hidden.radius(run.theta)
+        ax.add_patch(Circle((x, y), size, fill=False, edgecolor=TRUTH, linewidth=1.6))
 
 
-def _way(task: Task, run: Trajectory, axes: tuple[int, int], ax: Axes) -> None:
+def _path(task: Task, run: Trajectory, axes: tuple[int, int], ax: Axes) -> None:
     ax.plot(*np.asarray(run.xis)[:, axes].T, color=INK, linewidth=0.6, alpha=0.35)
     _dots(ax, run.xis[:, axes[0]], run.xis[:, axes[1]], task.horizon)
 
@@ -270,7 +269,7 @@ def _every_series(task: Task) -> list[Panel]:
 
 
 def _by_unit(quantities: tuple[Quantity, ...]) -> list[tuple[list[Quantity], np.ndarray]]:
-    """Quantities of one unit, and their places."""
+    """Quantities that share a unit, and their indices."""
     places = [
         [i for i, q in enumerate(quantities) if q.unit == unit]
         for unit in dict.fromkeys(q.unit for q in quantities)
@@ -281,7 +280,7 @@ def _by_unit(quantities: tuple[Quantity, ...]) -> list[tuple[list[Quantity], np.
 def _series(
     quantities: list[Quantity], values: Callable[[Trajectory], Float[Array, "T n"]], style: str
 ) -> Panel:
-    """Lines over the steps, a design being held from the step before."""
+    """Lines over the steps."""
 
     def draw(ax: Axes, run: Trajectory) -> None:
         steps = np.arange(1, len(run.ys) + 1)
@@ -318,18 +317,17 @@ def _mean_and_scale(
 
 
 def _spread(task: Task, runs: Sequence[Trajectory], i: int) -> Range:
-    """A range of design coordinate i that holds all designs and all that is sought there."""
-    if isinstance(task.designs, Box):
-        return task.designs.low[i], task.designs.high[i]
-    d = task.designs.dim
+    """The range of design coordinate i: its limits, or all designs and hidden objects."""
+    if task.designs.bounded:
+        low, high = task.designs.limits
+        return low[i], high[i]
+    hidden = task.sketch().hidden
+    places = [place[i] for place in hidden.coordinates] if hidden else []
     values = [np.asarray(run.xis[:, i]) for run in runs]
-    if isinstance(task, LocationFinding):
-        values += [np.asarray(run.theta[i::d]) for run in runs]
-    if isinstance(task, Gravimetry):
-        values += [np.asarray(run.theta[i : i + 1]) for run in runs]
-    low, high = float(min(v.min() for v in values)), float(max(v.max() for v in values))
-    margin = 0.12 * (high - low) or task.designs.constrain(jnp.ones(d))[i].item()
-    return low - margin, high + margin
+    values += [np.asarray(run.theta)[places] for run in runs if places]
+    least, most = float(min(v.min() for v in values)), float(max(v.max() for v in values))
+    margin = 0.12 * (most - least) or task.designs.typical_size[i]
+    return least - margin, most + margin
 
 
 def _dots(ax: Axes, x: Float[Array, " T"], y: Float[Array, " T"], horizon: int) -> None:
@@ -360,8 +358,10 @@ def _step_bar(figure: FigureBase, axes: np.ndarray, steps: int) -> None:
 
 
 def _caption(task: Task, run: Trajectory) -> str:
-    """The true parameters, where they are few and not marked in the drawing."""
-    if isinstance(task, LocationFinding) or task.prior.dim > CAPTION_LIMIT:
+    """The true parameters, if they are few and not all marked in the drawing."""
+    hidden = task.sketch().hidden
+    marked = {i for place in hidden.coordinates for i in place} if hidden else set()
+    if len(marked) == task.prior.dim or task.prior.dim > CAPTION_LIMIT:
         return ""
     parts = [
         f"{q.name} {v:.4g} {q.unit}".strip()
@@ -371,9 +371,7 @@ def _caption(task: Task, run: Trajectory) -> str:
 
 
 def _legend(row: np.ndarray, *, outside: bool) -> None:
-    """Names, once per row and only where there are any: beside lines, which leave no room among
-    them.
-    """
+    """Names, once per row: outside of the axes for lines, which leave no space between them."""
     if row[0].get_legend_handles_labels()[1]:
         ax, place = (
             (row[-1], {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)})
@@ -384,9 +382,7 @@ def _legend(row: np.ndarray, *, outside: bool) -> None:
 
 
 def _tidy(ax: Axes) -> None:
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(SOFT)
-    ax.tick_params(labelsize=7, color=SOFT)
+    plain_axes(ax)
     ax.xaxis.label.set_fontsize(8)
     ax.yaxis.label.set_fontsize(8)
     ax.label_outer()

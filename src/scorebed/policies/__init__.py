@@ -21,7 +21,7 @@ from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import IID, Task
 from scorebed.tasks.library.euler_maruyama import EulerMaruyama
 from scorebed.tasks.library.gravimetry import Gravimetry
-from scorebed.tasks.library.location import LocationFinding, many_sources
+from scorebed.tasks.library.location import LocationFinding
 
 
 class PolicyConstructor(Protocol):
@@ -118,5 +118,5 @@ def our_policy(task: Task) -> str:
 
 def knows_modes(task: Task) -> bool:
     """Whether a task is of a kind whose posterior was seen to be a sum of few Gaussians."""
-    few = isinstance(task, LocationFinding | Gravimetry | EulerMaruyama) and not many_sources(task)
-    return few and finds_modes(task)
+    seen = isinstance(task, LocationFinding | Gravimetry | EulerMaruyama)
+    return seen and task.can_order_blocks and finds_modes(task)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 from scorebed.errors import InvalidValueError, require
 from scorebed.policies.base import Memory, Policy, StochasticPolicy
 from scorebed.tasks.base import Task
-from scorebed.tasks.constraints import Reach
+from scorebed.tasks.constraints import FeasibleRange
 
 
 class ConstrainedMemory(NamedTuple):
@@ -31,7 +31,7 @@ class _Placed(Policy):
     """
 
     inside: eqx.AbstractVar[Policy]
-    reach: eqx.AbstractVar[Reach]
+    reach: eqx.AbstractVar[FeasibleRange]
 
     @property
     def unwrapped(self) -> Policy:
@@ -104,7 +104,7 @@ class Constrained(_Placed):
     """A policy that obeys; made by `obedient`."""
 
     inside: Policy
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
 
 
 class ConstrainedStochastic(_Placed, StochasticPolicy):
@@ -113,7 +113,7 @@ class ConstrainedStochastic(_Placed, StochasticPolicy):
     """
 
     inside: StochasticPolicy
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
 
     def log_prob(self, xi: Float[Array, " dx"], memory: ConstrainedMemory) -> Scalar:
         free, log_slope = self.reach.lift(xi, memory.previous, memory.step)
@@ -124,7 +124,7 @@ def obedient(task: Task, policy: Policy) -> Policy:
     """The same policy under the constraint of a task; itself if the task has none, or if it obeys
     already.
     """
-    reach = task.reach
+    reach = task.feasible
     if reach is None:
         return policy
     if not isinstance(policy, Policy):

@@ -41,7 +41,6 @@ from scorebed.nets import MLP
 from scorebed.policies.base import Policy
 from scorebed.policies.informative_designs import anchors
 from scorebed.tasks.base import IID, Markov, State, Task, frozen
-from scorebed.tasks.library.location import sources_of
 
 WAVES = 6  # of each kind, as features of the time
 SETTLED = (
@@ -93,7 +92,9 @@ class Modes(Policy):
     ):
         key_maps, key_gates, key_offsets, key_free = jr.split(key, 4)
         k, dx = task.prior.dim, task.designs.dim
-        self.ranked = sources_of(task) if sources_of(task) > heads else 1
+        # Blocks that are places to go: as many coordinates each as a design.
+        places = task.exchangeable * dx == k
+        self.ranked = task.exchangeable if places and task.exchangeable > heads else 1
         self.task, self.iterations = gaussian_task(task, "the policy 'modes'"), iterations
         self.particles = particles or (4 if self.ranked > 1 else 8)
         inputs = 2 * k + 2 + 2 * WAVES

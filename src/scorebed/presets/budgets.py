@@ -1,6 +1,4 @@
-"""The paper's budget tables: its configurations as printed, with totals that are computed from
-them.
-"""
+"""The paper's budget tables: its configurations as printed, with computed totals."""
 
 import dataclasses
 from typing import Any
@@ -10,7 +8,7 @@ from scorebed.nle import IOSMC2, MLMC, PCE, Cost, JointVarPost, Pretrained
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One configuration: the methods that share it, and a remark where it is not a plain row of the
+    """One configuration and the methods that share it; a remark if it is not a plain row of the
     paper's table.
     """
 
@@ -21,9 +19,7 @@ class Row:
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """One configuration table of the paper: sizes as printed there, and the budget that it claims.
-    Totals are computed.
-    """
+    """One configuration table of the paper: the sizes it prints and the budget it claims."""
 
     title: str
     budget: int | None
@@ -35,7 +31,7 @@ _UPFRONT = ("score", "varmarg", "varpost")
 
 
 def _ten_thousand_steps(title: str, *, T: int, budget: int) -> Table:
-    """Location finding and gravimetry differ in T alone. K_P = 10⁴ closes both budgets."""
+    """Location finding and gravimetry differ only in T. K_P = 10⁴ closes both budgets."""
     policy: dict[str, Any] = {"T": T, "K_P": 10_000, "N": 1024}
     return Table(
         title,
@@ -76,12 +72,11 @@ def _dynamical() -> Table:
         ),
         (
             f"The paper trains {networks} score networks of ⌊K_U/{networks}⌋ steps each and "
-            f"splits P = {networks} or {fifty.P} "
-            f"policies among them: {split_one.steps_per_network:,} and "
-            f"{split_fifty.steps_per_network:,} steps here.",
+            f"splits P = {networks} or {fifty.P} policies among them: "
+            f"{split_one.steps_per_network:,} and {split_fifty.steps_per_network:,} steps here.",
             f"K_U = {one.K_U:,} with P = {networks} would cost {three_policies.nle:,}, "
-            f"{three_policies.nle - budget:,} above the "
-            f"budget; the row with P = {networks} is the largest that fits.",
+            f"{three_policies.nle - budget:,} above the budget; "
+            f"the row with P = {networks} is the largest that fits.",
         ),
     )
 
@@ -95,13 +90,10 @@ def _mlmc() -> Table:
         (Row(("mlmc",), cost),),
         (
             f"Inner samples per outer sample: {cost.expected_inner_uncapped:.3f} M0 expected "
-            f"without a cap (the paper's "
-            f"theoretical figure), {cost.expected_inner_capped:.3f} M0 expected with levels "
-            f"clipped at {cost.max_level}, "
-            f"{2**cost.max_level:,} M0 padded.",
-            f"The paper prints 2.0e13 as realised; its formula gives {cost.padded:,} at T = "
-            f"{cost.T} (2.0e13 would be "
-            f"T = {longer.T}: {longer.padded:,}).",
+            f"without a cap (the paper's theoretical figure), {cost.expected_inner_capped:.3f} M0 "
+            f"expected with levels clipped at {cost.max_level}, {2**cost.max_level:,} M0 padded.",
+            f"The paper prints 2.0e13 as realised; its formula gives {cost.padded:,} at "
+            f"T = {cost.T} (2.0e13 would be T = {longer.T}: {longer.padded:,}).",
         ),
     )
 
@@ -113,9 +105,8 @@ def _iosmc() -> Table:
         10_240_000_000,
         (Row(("iosmc",), cost),),
         (
-            "The paper's runs spent 9.9e9 (pendulum), 1.5e10 (cart-pole) and 1.8e10 (double "
-            "link): what degenerates is random, "
-            "and the last two are over the budget.",
+            "The paper's runs spent 9.9e9 (pendulum), 1.5e10 (cart-pole) and 1.8e10 (double link): "
+            "what degenerates is random, and the last two are over the budget.",
         ),
     )
 

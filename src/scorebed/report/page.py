@@ -28,33 +28,34 @@ from scorebed.report.tables import (
 from scorebed.runs.durable import replace_file
 from scorebed.runs.evaluation import in_words
 from scorebed.runs.folder import ENV, METRICS, RunFolder
-from scorebed.runs.user_task import UserTask
-from scorebed.tasks.base import Task
+from scorebed.runs.load import open_config
+from scorebed.runs.user_parts import BUILT_IN, UserParts
 
 REPORT, RECORD = "report.html", "record.json"
 DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 
 
-def write_report(run_path: Path | str, *, task: UserTask | Task | None = None) -> Path:
+def write_report(run_path: Path | str, *, parts: UserParts = BUILT_IN) -> Path:
     """Write `report.html` into a run's folder, over one that is there, and give its path.
 
-    `task` is that of a run of the user's own one; without it such a report shows no experiments.
+    `parts` are those of the run that are the user's; without the task the report shows no
+    experiments.
 
     The file is put in place at once and nothing else is touched, so a run that another process owns
     may be reported on."""
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
-    replace_file(path, render(folder, task).encode("utf-8", "replace"))
+    replace_file(path, render(folder, parts).encode("utf-8", "replace"))
     return path
 
 
-def render(folder: RunFolder, task: UserTask | Task | None = None) -> str:
+def render(folder: RunFolder, parts: UserParts = BUILT_IN) -> str:
     """The page. Equal folders give equal pages."""
-    config, metrics = folder.config(), folder.read_metrics()
+    config, metrics = open_config(folder, parts), folder.read_metrics()
     record = json_object(folder, RECORD)
     env = json_object(folder, ENV)
     diagnosis = json_object(folder, DIAGNOSIS)
-    experiments, no_experiments = experiments_picture(folder, config, task)
+    experiments, no_experiments = experiments_picture(folder, config, parts.task)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("scorebed"),
         autoescape=True,

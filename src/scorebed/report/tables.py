@@ -2,13 +2,12 @@
 finite is a dash.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scorebed.report.reading import as_number, section
-from scorebed.runs.config import RunConfig, describe
+from scorebed.runs.config import RunConfig, used_settings
 from scorebed.runs.evaluation import ceiling_sentence, tighter
 from scorebed.runs.strict_json import Json
 
@@ -33,11 +32,8 @@ def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]
         return []
     best = f"the best of {config.policies:,}" if config.policies > 1 else "the only one trained"
     mean = f", mean of {config.repeats:,} repeats" if config.repeats > 1 else ""
-    words = {
-        "random": "designs drawn at random",
-        "static": "designs fixed before the experiment, trained by PCE",
-        "myopic": "at every step the design of largest one-step information gain",
-    }.get(config.method, f"adaptive designs of the trained policy, {best}")
+    method = config.trained_by
+    words = method.designs_in_words + ("" if method.has_own_policy else f", {best}")
     rows = [_row(f"policy ({config.policy})", words + mean, record)]
     for name, values in section(record, "references").items():
         rows.append(_row(str(name), str(values.get("designs", NOTHING)), values))
@@ -140,8 +136,7 @@ def seconds_rows(
 
 def settings_rows(config: RunConfig) -> list[tuple[str, str, str]]:
     """Key, value and meaning of every setting that is no section."""
-    meanings = describe()
-    return [(key, value, meanings[key]) for key, value in flat(dataclasses.asdict(config)).items()]
+    return [(key, _plain(value), meaning) for key, value, meaning in used_settings(config)]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

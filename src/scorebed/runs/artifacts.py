@@ -13,36 +13,17 @@ import equinox as eqx
 import jax
 import jax.random as jr
 import numpy as np
-from jaxtyping import PRNGKeyArray
 from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
-from scorebed._jit import jit_once
-from scorebed.baselines.myopic import Myopic
-from scorebed.densities.flow_marginal import FlowSizes, MarginalDensity, marginal_flow
-from scorebed.densities.mixture_posterior import MixturePosterior
 from scorebed.errors import InvalidValueError
-from scorebed.keys import named
-from scorebed.policies import make_policy
+from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
-from scorebed.policies.random import RandomDesigns
 from scorebed.runs.config import RunConfig
-from scorebed.runs.durable import replace_file
-from scorebed.runs.folder import RunFolder
-from scorebed.runs.methods import UPFRONT
-from scorebed.runs.sections import DensityConfig, ScoreConfig
-from scorebed.runs.serialisation import load_leaves, read_metadata
-from scorebed.samplers.base import DesignSampler
-from scorebed.samplers.paper import reference_sampler
-from scorebed.scores import make_score
-from scorebed.scores.base import Score
-from scorebed.scores.standardise import standardiser
+from scorebed.runs.serialisation import load_leaves, read_metadata, save_leaves
+from scorebed.runs.strict_json import Json
 from scorebed.tasks.base import Task
-
-# The score that method `jointscore` made for the best policy of a repeat, and the posterior that
-# `jointvarpost` made.
-JOINT_SCORE, JOINT_POSTERIOR = "joint-score-{}.safetensors", "joint-posterior-{}.safetensors"
 
 # Packages whose classes are no user's: what such a class holds does not change between two runs.
 OURS = ("scorebed", "equinox", "builtins", "abc", "typing")
@@ -102,154 +83,59 @@ def _attributes(task: Task) -> list[str]:
     return [name for name in fields if name != "cost"] + sorted(values - set(fields) - {"cost"})
 
 
-def fresh_score(
-    config: ScoreConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
-) -> Score:
-    """An untrained score of the configured kind and sizes."""
-    score: Score = jit_once(_maker(config, task, sampler))(key)
-    return score
+def save(path: Path, module: Any, task: Task, **marks: Json) -> None:
+    """Write the arrays of a trained module, marked with the task that it was made for."""
+    save_leaves(path, eqx.filter(module, eqx.is_array), {"task": fingerprint(task), **marks})
 
 
-def _maker(
-    config: ScoreConfig, task: Task, sampler: DesignSampler
-) -> Callable[[PRNGKeyArray], Score]:
-    sizes = {
-        name: getattr(config, name)
-        for name in ("particles", "cloud", "iterations", "width", "blocks", "heads")
-    }
-
-    def make(key: PRNGKeyArray) -> Score:
-        standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        return make_score(config.kind, task, standardise, sizes, key=named(key, "init"))
-
-    return make
-
-
-def load_score(path: Path, config: ScoreConfig, task: Task, sampler: DesignSampler) -> Score:
-    """A saved score, refused if it was made for another task, prior or horizon."""
-    score: Score = _load(path, _maker(config, task, sampler), task)
-    return score
-
-
-def fresh_marginal(
-    config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
-) -> MarginalDensity:
-    """An untrained flow of the configured sizes."""
-    return marginal_flow(
-        task, sampler, FlowSizes(config.layers, config.width, config.depth, config.bins), key=key
-    )
-
-
-def load_marginal(
-    path: Path, config: DensityConfig, task: Task, sampler: DesignSampler
-) -> MarginalDensity:
-    """A saved flow. It is built anew and its arrays replaced: a flow cannot be made from shapes
-    alone.
+def load_like(path: Path, like: Any, task: Task) -> Any:
+    """A saved module: `like` with the arrays of a file, refused if it was made for another task,
+    prior or horizon. Arrays of `like` may be shapes.
     """
     require_made_for(path, task)
-    arrays, rest = eqx.partition(fresh_marginal(config, task, sampler, key=jr.key(0)), eqx.is_array)
-    density: MarginalDensity = eqx.combine(load_leaves(path, arrays), rest)
-    return density
-
-
-def fresh_posterior(
-    config: DensityConfig, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
-) -> MixturePosterior:
-    """An untrained mixture posterior of the configured sizes."""
-    made: MixturePosterior = jit_once(posterior_maker(config, task, sampler))(key)
-    return made
-
-
-def posterior_maker(
-    config: DensityConfig, task: Task, sampler: DesignSampler
-) -> Callable[[PRNGKeyArray], MixturePosterior]:
-    """The mixture posterior of a key. Of its embedding only the frequencies are configured; the
-    rest keeps the paper's proportions to the width: 64 features and hidden layers of 192 and 128 at
-    256.
-    """
-    width = config.width
-
-    def make(key: PRNGKeyArray) -> MixturePosterior:
-        standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        return MixturePosterior(
-            task,
-            standardise,
-            components=config.components,
-            width=width,
-            blocks=config.layers,
-            heads=config.heads,
-            features=max(1, width // 4),
-            sigma=config.sigma,
-            hidden=(max(1, 3 * width // 4), max(1, width // 2)),
-            key=named(key, "init"),
-        )
-
-    return make
-
-
-def load_posterior(
-    path: Path, config: DensityConfig, task: Task, sampler: DesignSampler
-) -> MixturePosterior:
-    """A saved mixture posterior."""
-    density: MixturePosterior = _load(path, posterior_maker(config, task, sampler), task)
-    return density
-
-
-def load_policy(path: Path, name: str, task: Task) -> Policy:
-    """A saved policy of the architecture `name`, refused if it was made for another task, prior or
-    horizon.
-    """
-    policy: Policy = _load(path, lambda key: make_policy(name, task, key=key), task)
-    return policy
-
-
-def untrained_policy(config: RunConfig, task: Task) -> Policy:
-    """Designs that no training made: drawn at random, or found anew in every experiment."""
-    if config.method == "random":
-        return RandomDesigns(reference_sampler(task)[0])
-    return Myopic(task, key=named(jr.key(config.seed), "myopic"))
-
-
-def _load(path: Path, make: Callable[[PRNGKeyArray], Any], task: Task) -> Any:
-    """What `make` would build, with the arrays of a file; the shapes alone are computed."""
-    require_made_for(path, task)
-    like = eqx.filter_eval_shape(make, jr.key(0))
-    arrays, rest = eqx.partition(like, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    arrays, rest = eqx.partition(like, _is_array_or_shape)
     return eqx.combine(load_leaves(path, arrays), rest)
 
 
-def check_upfront(run: Path, method: str, task: Task) -> dict[str, Any]:
-    """The settings under which a run takes over what another learned upfront, refused unless it was
-    made for this task.
+def load_policy(path: Path, make_policy: Callable[..., Policy], task: Task) -> Policy:
+    """A saved policy, made as `make_policy(task, key=key)`."""
+    like = eqx.filter_eval_shape(lambda key: make_policy(task, key=key), jr.key(0))
+    policy: Policy = load_like(path, like, task)
+    return policy
+
+
+def upfront_files(method: Method, job: Job) -> list[str]:
+    """The files of what a method learns upfront."""
+    if not method.upfront_stem:
+        return []
+    return [f"{method.upfront_stem}-{index}.safetensors" for index in range(method.parts(job))]
+
+
+def check_upfront(run: Path, source: RunConfig, job: Job, wanted: Method) -> None:
+    """Refuse to take over what another run learned upfront unless it is there and was made for this
+    task.
     """
-    source = RunFolder.open(run)
-    config = source.config()
-    for name in upfront_files(method, config):
+    method = source.trained_by
+    if not wanted.upfront_stem or method.upfront_stem != wanted.upfront_stem:
+        raise InvalidValueError(
+            "--score",
+            got=f"a run of {source.method}",
+            expected="a run whose method shares with this one what it learns upfront",
+            fix="leave it out.",
+        )
+    for name in upfront_files(method, job):
         if not (run / name).exists():
             raise InvalidValueError(
                 f"the run {run}",
                 got=f"no {name} in it",
-                expected=f"a finished run whose method shares with {method} what it learns upfront",
+                expected="a finished run whose method shares with this one what it learns upfront",
                 fix=f"finish it first: scorebed resume {run}",
             )
-        require_made_for(run / name, task)
-    section = UPFRONT[method].section
-    return {"score_run": str(run), section: dataclasses.asdict(getattr(config, section))}
+        require_made_for(run / name, job.task)
 
 
-def copy_upfront(run: Path, folder: RunFolder) -> None:
-    """Copy what another run learned upfront, so that the new one stands on its own."""
-    config = folder.config()
-    for name in upfront_files(config.method, config):
-        replace_file(folder.path / name, (run / name).read_bytes())
-
-
-def upfront_files(method: str, config: RunConfig) -> list[str]:
-    """The files of what a method learns upfront."""
-    return [
-        f"{UPFRONT[method].stem}-{index}.safetensors"
-        for index in range(UPFRONT[method].count(config))
-    ]
+def _is_array_or_shape(leaf: object) -> bool:
+    return eqx.is_array(leaf) or isinstance(leaf, jax.ShapeDtypeStruct)
 
 
 def require_made_for(path: Path, task: Task) -> None:

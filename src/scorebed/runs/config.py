@@ -1,73 +1,47 @@
-"""The configuration of a run: frozen dataclasses, checked once, read from and written to TOML.
+"""The configuration of a run: frozen, checked once, read from and written to TOML.
 
 Values come from a preset, then a file, then `--set key=value`, each over the one before; what
-results is complete and is written into the run folder. An unknown key is answered with the nearest
-right one, a wrong value with what was expected, in one line. Sizes have no defaults: a preset
-decides them for each task. Configuration stops in this layer; code below receives values."""
+results is complete and is written into the run folder. It has the settings that the run uses and no
+others: those of its method, of its kind of score, of its bounds. An unknown key is answered with
+the nearest right one, a wrong value with what was expected, in one line. Configuration stops in
+this layer; code below receives values.
+"""
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import tomli_w
-from pydantic import TypeAdapter, ValidationError
-from pydantic.dataclasses import dataclass
-from pydantic_core import ErrorDetails
 
-from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, UnknownNameError
+from scorebed.errors import InvalidValueError, NewerFormatError
+from scorebed.methods._densities import PosteriorTraining
+from scorebed.methods.aliases import renamed, revalued, upgraded
+from scorebed.methods.base import Method
+from scorebed.methods.fields import Count, Name, Seed, digest, whole
+from scorebed.methods.reading import method_values, read_method, table_settings
+from scorebed.methods.settings import Setting, check_section, settings_of, unknown_key
 from scorebed.runs.durable import explained
-from scorebed.runs.fields import (
-    Count,
-    Name,
-    Seed,
-    choice,
-    digest,
-    whole,
-)
-from scorebed.runs.sections import (
-    SECTION,
-    DensityConfig,
-    EvaluationConfig,
-    HistoryConfig,
-    IOSMCConfig,
-    PolicyConfig,
-    ScoreConfig,
-)
+from scorebed.runs.sections import EvaluationConfig, HistoryConfig
 
-FORMAT = 1
-
-METHODS = (
-    "score",
-    "jointscore",
-    "pce",
-    "nmc",
-    "mlmc",
-    "varmarg",
-    "varpost",
-    "jointvarpost",
-    "iosmc",
-    "static",
-    "random",
-    "myopic",
-)
+FORMAT = 2
 
 
-@dataclass(frozen=True, kw_only=True, config=SECTION)
-class RunConfig:
-    """All that decides a run, together with the version of the code."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What every run has, in no section."""
 
     task: Name
     """A built-in task, or FILE.py:NAME."""
-    task_source: Annotated[str, digest()] = ""
-    """The sha256 of that file; empty for a built-in task."""
-    method: Annotated[str, choice(*METHODS)]
-    """The gradient estimator: the paper's method or one of its baselines."""
+    method: Name
+    """How policies are trained: the paper's method, one of its baselines, or FILE.py:NAME."""
     preset: Name
     """The preset that the other values started from."""
     policy: Name
-    """The architecture of the policy."""
+    """The architecture of the policy, or FILE.py:NAME."""
+    sampler: Name = "paper"
+    """The designs that a score or density learns from: the paper's for the task, or another."""
     policies: Count = 1
     """Number of policies, P, of which the best is kept."""
     repeats: Count = 1
@@ -80,21 +54,49 @@ class RunConfig:
     """
     score_run: str = ""
     """The run whose scores or density were taken over; empty if the run trains its own."""
-    history: HistoryConfig = HistoryConfig()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sources:
+    """The sha256 of every file of the user's that the run rests on; empty for what is built in."""
+
+    task: Annotated[str, digest()] = ""
+    """Of the task."""
+    method: Annotated[str, digest()] = ""
+    """Of the method."""
+    policy: Annotated[str, digest()] = ""
+    """Of the policy."""
+    score_kind: Annotated[str, digest()] = ""
+    """Of the kind of score."""
+    sampler: Annotated[str, digest()] = ""
+    """Of the sampler."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RunConfig(RunSettings):
+    """All that decides a run, together with the version of the code."""
+
+    sources: Sources
+    history: HistoryConfig
     """Steps that were over before the run began."""
-    score: ScoreConfig
-    """Stage 1; for the methods 'score' and 'jointscore'."""
-    density: DensityConfig
-    """The density of the variational methods."""
-    policy_training: PolicyConfig
-    """Stage 2."""
-    iosmc: IOSMCConfig
-    """The method 'iosmc'."""
     evaluation: EvaluationConfig
-    """Bounds."""
+    posterior: PosteriorTraining | None
+    """The posterior that bounds the EIG where the model has no density."""
+    trained_by: Method
+    """The method with its settings."""
 
 
-_ADAPTER = TypeAdapter(RunConfig)
+# Tables that do not depend on the method; those of the second line may be missing.
+TABLES = {"evaluation": EvaluationConfig}
+OPTIONAL = {"sources": Sources, "history": HistoryConfig, "posterior": PosteriorTraining}
+
+
+class Used(NamedTuple):
+    """A setting that a run uses: its dotted key, its value, its meaning."""
+
+    key: str
+    value: Any
+    meaning: str
 
 
 def make_config(
@@ -103,30 +105,49 @@ def make_config(
     """The configuration from a preset's values, a TOML file over them, and `key=value` overrides
     over both.
     """
-    values = _over(preset_values, read_toml(file)) if file is not None else preset_values
-    return from_values(merge(values, overrides))
+    chosen = read_toml(file) if file is not None else {}
+    method = str(chosen.get("method", preset_values.get("method", "")))
+    chosen = merge(_renamed(chosen, method), overrides, method)
+    values = _over(preset_values, chosen)
+    # Another kind of score has other settings than the preset's: what it does not use goes.
+    for table, keys in _tables(values).items():
+        given, both = chosen.get(table, {}), values.get(table)
+        if isinstance(given, Mapping) and isinstance(both, Mapping):
+            values[table] = {k: v for k, v in both.items() if k in keys or k in given}
+    return from_values(values)
 
 
 def from_values(values: Mapping[str, Any]) -> RunConfig:
-    """Check a nested dict and make it a configuration. Every fault is one line that names the
-    key.
-    """
-    try:
-        config = _ADAPTER.validate_python(_tables(values))
-    except ValidationError as error:
-        # A misspelt key comes before the one that is then missing.
-        faults = error.errors(include_url=False)
-        raise _explain(min(faults, key=lambda fault: _key(fault) in _fields(RunConfig))) from None
-    _check_pairs(config)
-    return config
+    """Check a nested dict and make it a configuration. Every fault is one line that names the key."""
+    tables = _tables(values)
+    top, known = (
+        settings_of(RunSettings),
+        [f"{table}.{key}" for table, keys in tables.items() for key in keys],
+    )
+    plain = {key: value for key, value in values.items() if key not in tables}
+    for key, value in plain.items():
+        if isinstance(value, Mapping) and key not in top:
+            first = next(iter(value), "")
+            raise unknown_key(f"{key}.{first}" if first else key, [*top, *tables, *known])
+    run = check_section(top, plain, "", [*tables, *known])
+    sections: dict[str, Any] = {}
+    section: Any
+    for table, section in (TABLES | OPTIONAL).items():
+        if table in values or table in TABLES:
+            checked = check_section(tables[table], values.get(table, {}), f"{table}.", known)
+            sections[table] = section(**checked)
+        else:
+            sections[table] = None if section is PosteriorTraining else section()
+    return RunConfig(**run, **sections, trained_by=read_method(run["method"], values))
 
 
-def merge(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+def merge(values: Mapping[str, Any], overrides: Sequence[str], method: str = "") -> dict[str, Any]:
     """`values` with overrides such as "score.steps=100" over them.
 
-    The right side is a TOML value; what is none is taken as a string, so that
-    `score.kind=transformer` needs no quotes."""
-    merged = _tables(values)
+    The right side is a TOML value; anything else is taken as a string, so that
+    `score.kind=transformer` needs no quotes.
+    """
+    merged = _copied(values)
     for override in overrides:
         key, equals, text = override.partition("=")
         parts = [part.strip() for part in key.split(".")]
@@ -137,12 +158,16 @@ def merge(values: Mapping[str, Any], overrides: Sequence[str]) -> dict[str, Any]
                 expected="KEY=VALUE",
                 fix="write it like score.steps=100.",
             )
+        value = _toml_value(text.strip())
+        if len(parts) == 2:
+            parts = list(renamed(parts[0], parts[1], method))
+            value = revalued(parts[0], parts[1], value)
         table = merged
         for part in parts[:-1]:
             table = table.setdefault(part, {})
             if not isinstance(table, dict):
-                raise UnknownNameError("key", ".".join(parts), _known(tuple(parts)))
-        table[parts[-1]] = _toml_value(text.strip())
+                raise unknown_key(".".join(parts), settings_of(RunSettings))
+        table[parts[-1]] = value
     return merged
 
 
@@ -150,7 +175,33 @@ def to_toml(config: RunConfig) -> str:
     """The configuration as the text of a `config.toml`; `from_values(parse_toml(text))` gives it
     back.
     """
-    return tomli_w.dumps({"format": FORMAT, **dataclasses.asdict(config)})
+    return tomli_w.dumps({"format": FORMAT, **to_values(config)})
+
+
+def to_values(config: RunConfig) -> dict[str, Any]:
+    """The configuration as nested values, without what says nothing."""
+    run = {name: getattr(config, name) for name in settings_of(RunSettings)}
+    found: dict[str, Any] = {key: value for key, value in run.items() if value != ""}
+    if digests := {k: v for k, v in dataclasses.asdict(config.sources).items() if v}:
+        found["sources"] = digests
+    if config.history.designs:
+        found["history"] = dataclasses.asdict(config.history)
+    found |= method_values(config.method, config.trained_by)
+    if config.posterior is not None:
+        found["posterior"] = dataclasses.asdict(config.posterior)
+    return found | {"evaluation": dataclasses.asdict(config.evaluation)}
+
+
+def used_settings(config: RunConfig) -> Iterator[Used]:
+    """Every setting of a run with its meaning, for a report."""
+    values = to_values(config)
+    tables, top = _tables(values), settings_of(RunSettings)
+    for key, value in values.items():
+        if key in top:
+            yield Used(key, value, top[key].meaning)
+        else:
+            for name, part in value.items():
+                yield Used(f"{key}.{name}", part, tables[key][name].meaning)
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -162,7 +213,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
     """The values of a TOML text, unchecked but for its format number, which is taken out; `where`
-    names the source in errors.
+    names the source in errors. What an earlier version wrote comes as that of today.
     """
     try:
         values = tomllib.loads(data.decode())
@@ -181,18 +232,33 @@ def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
             expected=f"at most format {FORMAT}",
             fix="install a newer version of scorebed.",
         )
-    return values
+    return values if number == FORMAT else upgraded(values, _tables(values))
 
 
-def describe() -> dict[str, str]:
-    """Every key, dotted, and what it means."""
-    return {key: description for key, (description, _) in _fields(RunConfig).items()}
+def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
+    """The settings of every table that a run of these values may have."""
+    method = values.get("method")
+    fixed = {name: settings_of(section) for name, section in (TABLES | OPTIONAL).items()}
+    return fixed | (table_settings(method, values) if isinstance(method, str) else {})
 
 
-def _tables(values: Mapping[str, Any]) -> dict[str, Any]:
+def _renamed(values: Mapping[str, Any], method: str) -> dict[str, Any]:
+    """Keys of a user's file that are called otherwise today."""
+    found: dict[str, Any] = {}
+    for section, value in values.items():
+        if not isinstance(value, Mapping):
+            found[section] = value
+            continue
+        for key, setting in value.items():
+            new, name = renamed(section, key, method)
+            found.setdefault(new, {})[name] = revalued(new, name, setting)
+    return found
+
+
+def _copied(values: Mapping[str, Any]) -> dict[str, Any]:
     """A copy with every table a dict of its own."""
     return {
-        key: _tables(value) if isinstance(value, Mapping) else value
+        key: _copied(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
     }
 
@@ -202,11 +268,8 @@ def _over(values: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     result = dict(values)
     for key, value in above.items():
         below = result.get(key)
-        result[key] = (
-            _over(below, value)
-            if isinstance(below, Mapping) and isinstance(value, Mapping)
-            else value
-        )
+        both = isinstance(below, Mapping) and isinstance(value, Mapping)
+        result[key] = _over(below, value) if both else value  # type: ignore[arg-type]
     return result
 
 
@@ -216,116 +279,3 @@ def _toml_value(text: str) -> Any:
     except (ValueError, RecursionError):
         return text
     return parsed["value"] if len(parsed) == 1 else text
-
-
-def _fields(section: type, prefix: str = "") -> dict[str, tuple[str, bool]]:
-    """Dotted key → (description, whether it is a section) for all keys of a section and those below
-    it.
-    """
-    found: dict[str, tuple[str, bool]] = {}
-    for field in dataclasses.fields(section):
-        below = (
-            field.type
-            if isinstance(field.type, type) and dataclasses.is_dataclass(field.type)
-            else None
-        )
-        description = section.__pydantic_fields__[field.name].description or ""  # type: ignore[attr-defined]
-        found[prefix + field.name] = (description, below is not None)
-        found |= _fields(below, f"{prefix}{field.name}.") if below is not None else {}
-    return found
-
-
-def _known(parts: tuple[str, ...]) -> list[str]:
-    """What a wrong key may have meant: the same name elsewhere, else the keys of its section, else
-    those of the top.
-    """
-    keys = list(_fields(RunConfig))
-    elsewhere = [key for key in keys if key.rpartition(".")[2] == parts[-1] and key != parts[-1]]
-    section = ".".join(parts[:-1]) + "." if len(parts) > 1 else ""
-    beside = [key for key in keys if key.startswith(section) and "." not in key[len(section) :]]
-    return elsewhere or beside or [key for key in keys if "." not in key]
-
-
-def _explain(detail: ErrorDetails) -> ScorebedError:
-    """What pydantic found first, in our own form."""
-    key, got = _key(detail), _short(repr(detail["input"]))
-    if key not in _fields(RunConfig):
-        return UnknownNameError("key", _short(key), _known(tuple(key.split("."))))
-    description, section = _fields(RunConfig)[key]
-    meaning = description.rstrip(".")
-    if detail["type"] in ("missing", "missing_argument", "missing_keyword_only_argument"):
-        fix = f"choose a preset, or give it in the file or by --set {key}=VALUE."
-        return InvalidValueError(key, got="nothing", expected=f"a value ({meaning})", fix=fix)
-    if section:
-        return InvalidValueError(
-            key, got=got, expected=f"a table [{key}]", fix=f"set its keys, such as {key}.steps."
-        )
-    context = detail.get("ctx", {})
-    if "names" in context and isinstance(detail["input"], str):
-        return UnknownNameError(f"value of {key}", _short(detail["input"]), context["names"])
-    expected = context.get("expected") or f"one of {', '.join(context.get('names', ()))}"
-    return InvalidValueError(
-        key, got=got, expected=expected, fix=f"give another value ({meaning})."
-    )
-
-
-def _key(detail: ErrorDetails) -> str:
-    return ".".join(str(part) for part in detail["loc"])
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _check_pairs(config: RunConfig) -> None:
-    """Values that are sound alone but not together."""
-    score, policy, density = config.score, config.policy_training, config.density
-    faults = [
-        (
-            "score.floor_rate",
-            score.floor_rate,
-            score.floor_rate <= score.learning_rate,
-            f"at most score.learning_rate, {score.learning_rate}",
-        ),
-        (
-            "score.cloud",
-            score.cloud,
-            score.kind.startswith("transformer") or score.cloud % 2 == 0,
-            "an even number",
-        ),
-        (
-            "score.heads",
-            score.heads,
-            not score.kind.startswith("transformer") or score.width % score.heads == 0,
-            f"a divisor of score.width, {score.width}",
-        ),
-        (
-            "score.kind",
-            score.kind,
-            (config.method, score.kind) != ("jointscore", "laplace"),
-            "a score that learns beside the policy of method jointscore",
-        ),
-        (
-            "density.floor_rate",
-            density.floor_rate,
-            density.floor_rate <= density.learning_rate,
-            f"at most density.learning_rate, {density.learning_rate}",
-        ),
-        (
-            "density.heads",
-            density.heads,
-            config.method not in ("varpost", "jointvarpost") or density.width % density.heads == 0,
-            f"a divisor of density.width, {density.width}",
-        ),
-        (
-            "policy_training.final_rate",
-            policy.final_rate,
-            policy.final_rate <= policy.learning_rate,
-            f"at most policy_training.learning_rate, {policy.learning_rate}",
-        ),
-    ]
-    for key, got, sound, expected in faults:
-        if not sound:
-            raise InvalidValueError(
-                key, got=got, expected=expected, fix=f"change one of the two by --set {key}=VALUE."
-            )

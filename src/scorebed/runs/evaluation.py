@@ -2,63 +2,53 @@
 density.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import PRNGKeyArray
-
-from scorebed.bounds.contrastive import SATURATED, Bounds, bounds_nle, eig_bounds
-from scorebed.bounds.posterior import posterior_bound, posterior_bound_nle
-from scorebed.keys import named
-from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import fresh_posterior
-from scorebed.runs.sections import DensityConfig
-from scorebed.runs.upfront import density_optimiser
-from scorebed.runs.user_task import is_user_task
+from scorebed.bounds import Tight, usual_bound
+from scorebed.bounds.base import Bound
+from scorebed.bounds.contrastive import SATURATED, Contrastive
+from scorebed.bounds.posterior import Posterior
+from scorebed.errors import InvalidValueError
+from scorebed.methods._densities import density_optimiser, fresh_posterior
+from scorebed.runs.config import RunConfig
+from scorebed.runs.user_parts import is_from_file
 from scorebed.samplers.paper import paper_sampler
-from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.location import many_sources
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
-CONTRASTIVE, POSTERIOR = "contrastive", "posterior"
+CONTRASTIVE, POSTERIOR = Contrastive.name, Posterior.name
 
 
-def policy_bounds(
-    task: Task,
-    policy: Policy,
-    density: DensityConfig,
-    *,
-    outer: int,
-    inner: int,
-    on_group: Callable[[int, int], None] = lambda *_: None,
-    key: PRNGKeyArray,
-) -> Bounds:
-    """Bounds of the EIG of a policy; `density` are the sizes of the posterior, and its training,
-    where one is needed.
+def reported_bound(config: RunConfig, task: Task) -> Bound:
+    """The bound that a run reports: contrastive; without a density by a posterior, of the sizes in
+    its section.
     """
+    sizes = config.posterior
     if task.has_density:
-        return eig_bounds(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)
-    fresh = fresh_posterior(density, task, paper_sampler(task), key=named(key, "posterior"))
-    return posterior_bound(
-        task,
-        policy,
-        fresh,
-        outer=outer,
-        steps=density.steps,
-        batch=density.batch,
-        decay=density.ema,
-        optimiser=density_optimiser(density, density.steps),
-        on_step=on_group,
-        key=key,
+        return usual_bound(task)
+    if sizes is None:
+        raise InvalidValueError(
+            f"bounds of {type(task).__name__}, which has no density",
+            got="no section [posterior]",
+            expected="the sizes of a posterior to bound with",
+            fix="choose a preset, or give them in the file.",
+        )
+    posterior = Posterior(
+        steps=sizes.steps,
+        batch=sizes.batch,
+        decay=sizes.ema,
+        make=lambda task, *, key: fresh_posterior(sizes, task, paper_sampler(task), key=key),
+        optimiser=lambda steps: density_optimiser(sizes, steps),
     )
+    return usual_bound(task, posterior=posterior)
 
 
-def policy_bounds_nle(task: Task, density: DensityConfig, outer: int, inner: int) -> int:
-    """What they cost."""
-    if task.has_density:
-        return bounds_nle(task, outer, inner)
-    return posterior_bound_nle(task, outer, density.steps, density.batch)
+def bound_nle(bound: Bound, task: Task, outer: int, inner: int) -> int:
+    """Likelihood evaluations of a bound whose cost is known before."""
+    cost = bound.nle(task, outer, inner)
+    assert cost is not None, f"{bound.name} is not a bound that a run reports"
+    return cost
 
 
 def about(task: Task) -> dict[str, Any]:
@@ -117,9 +107,5 @@ def tighter(record: Mapping[str, Any], path: str) -> str:
     if "interest" in record or record.get("bound") == POSTERIOR:
         return ""
     name = str(record.get("task"))
-    if is_user_task(name):
-        return f"scorebed evaluate {path} --task {name} --bound importance"
-    return (
-        f"scorebed evaluate {path} --bound "
-        f"{'smc' if name in TASKS and many_sources(make_task(name)) else 'importance'}"
-    )
+    task = f" --task {name}" if is_from_file(name) else ""
+    return f"scorebed evaluate {path}{task} --bound {Tight.name}"

@@ -1,19 +1,21 @@
 """A run read back: `run = load("RUN")` has `.task .score .policy .record`."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 
 from scorebed.errors import InvalidValueError
+from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
-from scorebed.runs.artifacts import JOINT_SCORE, load_policy, load_score, untrained_policy
-from scorebed.runs.config import RunConfig
-from scorebed.runs.folder import RunFolder
-from scorebed.runs.methods import BY_SCORE, UNTRAINED
-from scorebed.runs.user_task import UserTask, task_of
+from scorebed.runs.artifacts import load_like, load_policy
+from scorebed.runs.config import RunConfig, from_values, read_toml
+from scorebed.runs.execution import RECORD, job_for
+from scorebed.runs.folder import CONFIG, RunFolder
+from scorebed.runs.record import Record
+from scorebed.runs.user_parts import UserParts, hand_over
+from scorebed.runs.user_task import task_of
 from scorebed.samplers.base import DesignSampler
-from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
 
@@ -29,35 +31,93 @@ class Run(eqx.Module):
     sampler: DesignSampler
     score: Score | None
     policy: Policy
-    record: dict[str, Any]
+    record: Record
 
 
-def load(path: Path | str, *, task: UserTask | Task | None = None) -> Run:
-    """Read a finished run. The policy is that of the first repeat; the score is the one that
-    trained it last.
+class OpenRun(NamedTuple):
+    """A run folder with its configuration and task, each read once."""
 
-    A run of a task of your own needs that task again, `load("RUN", task=MyTask())`: a run's files
-    hold no code and name none."""
-    folder = RunFolder.open(Path(path))
-    config = folder.config()
-    if not (folder.path / "record.json").exists():
+    folder: RunFolder
+    config: RunConfig
+    task: Task
+
+
+def open_config(folder: RunFolder, parts: UserParts, *, strict: bool = False) -> RunConfig:
+    """The configuration of a run whose method, policy, sampler or kind of score may be the
+    user's.
+    """
+    values = read_toml(folder.path / CONFIG)
+    hand_over(values, parts, strict=strict)
+    return from_values(values)
+
+
+def open_run(path: Path, parts: UserParts, *, strict: bool = False) -> OpenRun:
+    """A run that exists, with the user's parts of it."""
+    folder = RunFolder.open(path)
+    config = open_config(folder, parts, strict=strict)
+    return OpenRun(folder, config, task_of(config, parts.task, strict=strict))
+
+
+def load(
+    path: Path | str,
+    *,
+    task: Any = None,
+    method: Any = None,
+    policy: Any = None,
+    score_kind: Any = None,
+    sampler: Any = None,
+) -> Run:
+    """Read a finished run.
+
+    Arguments:
+        path: its folder.
+        task: the task of a run of your own one, `load("RUN", task=MyTask())`: a run's files hold no
+            code and name none.
+        method, policy, score_kind, sampler: the same for other parts of your own, as classes.
+
+    Returns:
+        The run. Its policy is that of the first repeat; its score is the one that trained it last.
+
+    Raises:
+        InvalidValueError: if the run is not finished, or a part of your own is missing.
+
+    Example:
+        >>> run = sb.load("runs/pendulum-score-1")  # doctest: +SKIP
+    """
+    parts = UserParts(task, method, policy, score_kind, sampler)
+    folder, config, model = open_run(Path(path), parts)
+    if not (folder.path / RECORD).exists():
         raise InvalidValueError(
             f"the run {path}",
             got="one that is not finished",
-            expected="a record.json in it",
+            expected=f"a {RECORD} in it",
             fix=f"finish it: scorebed resume {path}",
         )
-    task = task_of(config, task)
-    sampler = paper_sampler(task)
-    joint = folder.path / JOINT_SCORE.format(0)
-    path_score = joint if joint.exists() else folder.path / "score-0.safetensors"
-    score = (
-        load_score(path_score, config.score, task, sampler) if config.method in BY_SCORE else None
+    job, trained_by = job_for(config, model), config.trained_by
+    values: Any = folder.read_json(RECORD)
+    return Run(
+        path=folder.path,
+        config=config,
+        task=model,
+        sampler=job.sampler,
+        score=_score(folder.path, trained_by, job),
+        policy=_policy(folder.path, trained_by, job),
+        record=Record.read(values),
     )
-    policy = (
-        untrained_policy(config, task)
-        if config.method in UNTRAINED
-        else load_policy(folder.path / "policy-0.safetensors", config.policy, task)
-    )
-    record: dict[str, Any] = folder.read_json("record.json")  # type: ignore[assignment]
-    return Run(folder.path, config, task, sampler, score, policy, record)
+
+
+def _score(path: Path, method: Method, job: Job) -> Score | None:
+    """The score of a run: the one made for its policy, or the one that trained it."""
+    name = method.score_file
+    if not name:
+        return None
+    file = path / name
+    if not file.exists():
+        file = path / f"{method.upfront_stem}-0.safetensors"
+    score: Score = load_like(file, method.upfront_like(job), job.task)
+    return score
+
+
+def _policy(path: Path, method: Method, job: Job) -> Policy:
+    file = path / "policy-0.safetensors"
+    return load_policy(file, job.make_policy, job.task) if file.exists() else method.untrained(job)

@@ -41,17 +41,51 @@ def is_user_task(name: str) -> bool:
     return ":" in name
 
 
-def read_task(name: str) -> UserTask:
-    """Execute FILE.py and give its task NAME: an instance, or a class that is made without
-    arguments.
-    """
+class UserFile(NamedTuple):
+    """A Python file that was executed because the user named it."""
+
+    path: str
+    module: types.ModuleType
+    attribute: str
+    digest: str
+
+    def find(self, what: str, accepts: Callable[[object], bool], *, fix: str) -> Any:
+        """The object that the user named, if it is one of `what`; else the nearest that is."""
+        found = [
+            key
+            for key, value in vars(self.module).items()
+            if accepts(value) and _defined_by(self.module, value)
+        ]
+        if self.attribute not in vars(self.module):
+            require(
+                len(found) > 0,
+                f"the file {self.path}",
+                got=f"no {what} in it",
+                expected=f"a class {self.attribute}",
+                fix=fix,
+            )
+            raise UnknownNameError(f"{what} of {self.path}", self.attribute, found)
+        value = vars(self.module)[self.attribute]
+        kind = f"a {type(value).__name__}"
+        require(
+            accepts(value),
+            f"{self.attribute} of {self.path}",
+            got=f"a class that is not a {what}" if isinstance(value, type) else kind,
+            expected=f"a scorebed {what}",
+            fix=fix,
+        )
+        return value
+
+
+def execute_file(name: str, what: str) -> UserFile:
+    """Execute the file of FILE.py:NAME; `what` is meant by it, for the errors."""
     file, _, attribute = name.rpartition(":")
     require(
         file.endswith(".py") and attribute.isidentifier(),
-        "a task from a file",
+        f"a {what} from a file",
         got=f"'{name}'",
         expected="FILE.py:NAME",
-        fix="write it like my_task.py:MyTask.",
+        fix=f"write it like my_{what.replace(' ', '_')}.py:Mine.",
     )
     path = Path(file)
     require(
@@ -63,30 +97,18 @@ def read_task(name: str) -> UserTask:
     )
     data = path.read_bytes()
     digest = hashlib.sha256(data).hexdigest()
-    module = _execute(path, data, digest)
-    tasks = [
-        key for key, value in vars(module).items() if _is_task(value) and _defined_by(module, value)
-    ]
-    if attribute not in vars(module):
-        require(
-            len(tasks) > 0,
-            f"the file {file}",
-            got="no task in it",
-            expected=f"a class {attribute}",
-            fix="docs/own-model.md shows one of twenty lines.",
-        )
-        raise UnknownNameError(f"task of {file}", attribute, tasks)
-    value = vars(module)[attribute]
-    require(
-        _is_task(value),
-        f"{attribute} of {file}",
-        got=f"a {type(value).__name__}"
-        if not isinstance(value, type)
-        else "a class that is no task",
-        expected="a scorebed task",
-        fix="inherit from IID, Markov or History of scorebed.tasks.base.",
-    )
-    return UserTask(name, _make(value, file) if isinstance(value, type) else value, digest)
+    return UserFile(file, _execute(path, data, digest), attribute, digest)
+
+
+def read_task(name: str) -> UserTask:
+    """Execute FILE.py and give its task NAME: an instance, or a class that is made without
+    arguments.
+    """
+    file = execute_file(name, "task")
+    fix = "inherit from IID, Markov or History; docs/own-model.md shows one of twenty lines."
+    value = file.find("task", _is_task, fix=fix)
+    made = _make(value, file.path) if isinstance(value, type) else value
+    return UserTask(name, made, file.digest)
 
 
 def task_of(
@@ -130,21 +152,33 @@ def _whole_task(
             fix=f"if you trust that file, add --task {config.task}; in Python: load(run, "
             f"task=MyTask()).",
         )
-    compare_source(config, given, strict=strict, on_warning=on_warning)
+    compare_source(config.sources.task, given, strict=strict, on_warning=on_warning)
     return given.task if isinstance(given, UserTask) else given
 
 
 def compare_source(
-    config: RunConfig,
-    given: UserTask | Task,
+    expected: str,
+    given: "UserTask | Task",
     *,
     strict: bool,
     on_warning: Callable[[str], Any] = _log,
 ) -> None:
     """Refuse, or warn of, a task whose file is not the one that the run was made with."""
-    digest = given.digest if isinstance(given, UserTask) else source_digest(given)
+    digest = given.digest if isinstance(given, UserTask) else source_digest(type(given))
     name = given.name if isinstance(given, UserTask) else type(given).__name__
-    if digest == config.task_source:
+    compare_digests(name, digest, expected, strict=strict, on_warning=on_warning)
+
+
+def compare_digests(
+    name: str,
+    digest: str | None,
+    expected: str,
+    *,
+    strict: bool,
+    on_warning: Callable[[str], Any] = _log,
+) -> None:
+    """Refuse, or warn of, a file that is not the one that the run was made with."""
+    if digest == expected:
         return
     if digest is None:
         on_warning(
@@ -154,7 +188,7 @@ def compare_source(
         raise InvalidValueError(
             f"the source of {name}",
             got=f"a file that has changed since the run began (sha256 {digest[:12]})",
-            expected=f"the same file ({config.task_source[:12]})",
+            expected=f"the same file ({expected[:12]})",
             fix="undo the change, or train a new run.",
         )
     else:
@@ -164,10 +198,10 @@ def compare_source(
         )
 
 
-def source_digest(task: Task) -> str | None:
-    """The sha256 of the file that defines a task's class, if there is one."""
+def source_digest(defined: type) -> str | None:
+    """The sha256 of the file that defines a class, if there is one."""
     try:
-        file = inspect.getsourcefile(type(task))
+        file = inspect.getsourcefile(defined)
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None
     except (TypeError, OSError):
         return None

@@ -1,15 +1,18 @@
 """Distributions of designs, by the names that the command line knows."""
 
 from collections.abc import Callable
+from typing import TypeAlias
 
-from scorebed.errors import UnknownNameError
+from scorebed.registry import Registry
 from scorebed.samplers.ar1 import AR1
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.bounded import Switching, UniformBox
+from scorebed.samplers.constrained import constrained_designs
 from scorebed.samplers.gaussian import IsotropicGaussian, RandomScaleGaussian
 from scorebed.samplers.low_rank import LowRank
-from scorebed.samplers.mixture import Mixture
-from scorebed.samplers.paper import paper_sampler, uniform_or_switching
+from scorebed.samplers.mixture import SamplerMixture
+from scorebed.samplers.paper import paper_sampler, unconstrained_paper_sampler, uniform_or_switching
+from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Space
 
 __all__ = [
@@ -18,29 +21,48 @@ __all__ = [
     "DesignSampler",
     "IsotropicGaussian",
     "LowRank",
-    "Mixture",
     "RandomScaleGaussian",
+    "SamplerMixture",
     "Switching",
     "UniformBox",
     "make_sampler",
     "paper_sampler",
+    "register_sampler",
 ]
 
-SAMPLERS: dict[str, Callable[[int, Space], DesignSampler]] = {
-    "gaussian": IsotropicGaussian,
-    "random-scale": RandomScaleGaussian,
-    "ar1": AR1,
-    "low-rank": LowRank,
-    "uniform": UniformBox,
-    "switching": Switching,
-    "uniform-switching": uniform_or_switching,
-}
+SamplerConstructor: TypeAlias = Callable[[Task], DesignSampler]
 
 
-def make_sampler(name: str, horizon: int, space: Space) -> DesignSampler:
-    """A design sampler with the paper's settings. `uniform`, `switching` and `uniform-switching`
-    need a box.
+def _for_task(constructor: Callable[[int, Space], DesignSampler]) -> SamplerConstructor:
+    return lambda task: constructor(task.horizon, task.designs)
+
+
+SAMPLERS: Registry[SamplerConstructor] = Registry(
+    "design sampler",
+    {
+        "paper": unconstrained_paper_sampler,
+        "gaussian": _for_task(IsotropicGaussian),
+        "random-scale": _for_task(RandomScaleGaussian),
+        "ar1": _for_task(AR1),
+        "low-rank": _for_task(LowRank),
+        "uniform": _for_task(UniformBox),
+        "switching": _for_task(Switching),
+        "uniform-switching": _for_task(uniform_or_switching),
+    },
+    made_by="a class, or a function of a task",
+)
+
+
+def register_sampler(name: str) -> Callable[[SamplerConstructor], SamplerConstructor]:
+    """A design sampler of your own, by a name: `@register_sampler("mine")` above a class or a
+    function that makes the sampler of a task, `mine(task)`.
+
+    It may ignore a constraint of the task: `make_sampler` applies it to every draw."""
+    return SAMPLERS.register(name)
+
+
+def make_sampler(name: str, task: Task) -> DesignSampler:
+    """The design sampler of a name, with the paper's settings; its designs obey the task's
+    constraint. `uniform`, `switching` and `uniform-switching` need a bounded design space.
     """
-    if name not in SAMPLERS:
-        raise UnknownNameError("design sampler", name, SAMPLERS)
-    return SAMPLERS[name](horizon, space)
+    return constrained_designs(task, SAMPLERS.find(name)(task))

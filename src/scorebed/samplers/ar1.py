@@ -1,17 +1,19 @@
 """Temporally correlated Gaussian designs with random scale and correlation (paper: location
 finding).
 
-    σ ~ U(low, high),   ρ ~ U(rho_low, rho_high),   u ~ N(0, σ² K_ρ ⊗ I_d),   [K_ρ]_{s,t} = ρ^{|s−t|}
+    σ ~ U(low, high),   ρ ~ U(rho_low, rho_high)
+    u ~ N(0, σ² K_ρ ⊗ I_d),   [K_ρ]_{s,t} = ρ^{|s−t|}
 
 The density integrates σ and ρ out on a grid. It is written in δ = 1 − ρ, because its mass may lie
-anywhere between δ of order one and δ → 0. With Δ_t = u_t − u_{t−1}, the quadratic form of the
-inverse of K_ρ is
+anywhere from δ of order one to δ → 0. With Δ_t = u_t − u_{t−1}, the quadratic form of the inverse
+of K_ρ is
 
-    Q = [ρ |u_1|² + |u_T|² + (ρ/δ) Σ_{t≥2} |Δ_t|² + δ Σ_{t<T} |u_t|²] / (1 + ρ),   log det K_ρ = (T − 1) log(δ (2 − δ)),
+    Q = [ρ |u_1|² + |u_T|² + (ρ/δ) Σ_{t≥2} |Δ_t|² + δ Σ_{t<T} |u_t|²] / (1 + ρ)
+    log det K_ρ = (T − 1) log(δ (2 − δ)),
 
-in which every term is positive, so that nothing cancels as ρ → 1. Given the data, δ is known up to
-a factor of about 1 ± √(2/((T−1)d)) and σ up to 1 ± √(1/(2Td)): the nodes are spread evenly in log δ
-and log σ, as finely as that."""
+in which every term is positive, so nothing cancels as ρ → 1. Given the data, δ is determined up to
+a factor of about 1 ± √(2/((T−1)d)) and σ up to 1 ± √(1/(2Td)): the nodes are spaced evenly in log δ
+and log σ, at that resolution."""
 
 import math
 
@@ -29,19 +31,19 @@ from scorebed.samplers.base import Unconstrained
 from scorebed.samplers.gaussian import require_scales, scale_rule
 from scorebed.tasks.spaces import Space
 
-# The smallest 1 − ρ. At zero the designs would all be equal and have no density; below single
-# precision's resolution of designs of order one (|Δ| ≈ √(2δ)) smaller values could not be told
-# apart. It removes 3e-8 of the paper's prior on ρ.
+# The smallest 1 − ρ. At zero all designs would be equal and have no density, and single precision
+# cannot resolve smaller values in designs of order one (|Δ| ≈ √(2δ)). It removes 3e-8 of the
+# paper's prior on ρ.
 SMALLEST_GAP = 1e-8
 
 
 class AR1(Unconstrained):
     """Smooth random designs. When all designs are equal the true density diverges; here it stays
-    finite, with ρ ≤ 1 − 1e-8.
+    finite, since ρ ≤ 1 − 1e-8.
 
-    The density costs about 110·T·d exponentials and no likelihoods. It is accurate to 1e-4 in
-    single precision, except for designs several times larger than `high`: there log q is wrong by
-    up to one part in a thousand."""
+    The density costs about 110·T·d exponentials and no NLE. It is accurate to 1e-4 in single
+    precision, except for designs several times larger than `high`, where log q is wrong by up to
+    one part in a thousand."""
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
@@ -67,7 +69,7 @@ class AR1(Unconstrained):
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         key_hyper, key_normal = jr.split(key)
-        # δ is drawn, not ρ: 1 − ρ² would have lost its digits.
+        # δ is drawn, not ρ: 1 − ρ² would lose its digits.
         low, high = (
             jnp.asarray(limits) for limits in zip((self.low, self.high), self._gaps, strict=True)
         )
@@ -77,7 +79,7 @@ class AR1(Unconstrained):
         decay = jnp.full((self.horizon, 1), 1 - delta)
 
         def after(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
-            """u ↦ a u + b for two stretches of steps in a row."""
+            """u ↦ a u + b of two successive stretches of steps."""
             return first[0] * second[0], second[0] * first[1] + second[1]
 
         return jax.lax.associative_scan(after, (decay, innovations))[1]

@@ -1,5 +1,5 @@
-"""What a design sampler is: the distribution q(ξ_{1:T}) of the designs on which the score is
-trained.
+"""The protocol of a design sampler: the distribution q(ξ_{1:T}) of the designs that scores are
+trained on.
 """
 
 import abc
@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
-from scorebed.tasks.spaces import Box, Space
+from scorebed.tasks.spaces import Space
 
 
 class DesignSampler(eqx.Module):
@@ -37,13 +37,13 @@ class DesignSampler(eqx.Module):
 
     @abc.abstractmethod
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
-        """log density of u_{1:T}, ξ = constrain(u). Its gradient averages zero and keeps its
-        precision at the edge of a box; that of `log_prob` does neither.
+        """log density of u_{1:T}, ξ = constrain(u). Its gradient has mean zero and stays precise at
+        the edge of a box; that of `log_prob` does neither.
         """
 
 
 class Unconstrained(DesignSampler):
-    """Samplers defined on unconstrained u, with ξ = constrain(u)."""
+    """Samplers that are defined on unconstrained u, with ξ = constrain(u)."""
 
     @abc.abstractmethod
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
@@ -59,11 +59,11 @@ class Unconstrained(DesignSampler):
 
 
 def inside(space: Space, xis: Float[Array, "T dx"]) -> Bool[Array, ""]:
-    """Whether all designs lie in the space. The limits of a box belong to it, with two units of
-    rounding to spare, since a draw close to the edge may be rounded onto or past it.
+    """Whether all designs lie in the space. The limits belong to it, with a tolerance of two units
+    of rounding, since a draw close to the edge may be rounded onto or past it.
     """
-    if not isinstance(space, Box):
+    if not space.bounded:
         return jnp.asarray(True)
-    low, high = jnp.asarray(space.low, xis.dtype), jnp.asarray(space.high, xis.dtype)
+    low, high = (jnp.asarray(end, xis.dtype) for end in space.limits)
     slack = 2 * jnp.finfo(xis.dtype).eps * jnp.maximum(jnp.abs(low), jnp.abs(high))
     return jnp.all((low - slack <= xis) & (xis <= high + slack))

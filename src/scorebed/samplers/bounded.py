@@ -1,8 +1,9 @@
 """Designs in a box: uniform, and switching from one side to the other (paper: dynamical systems).
 
-Switching designs sit just inside of the boundary, with a sign process per coordinate:
+Switching designs sit just inside the boundary, with a sign process per coordinate:
 
-    λ ~ U(rate_low, rate_high),   P(s_{t+1} = −s_t) = 1 − e^{−λ},   ξ_t = centre + half-width · tanh(s_t u_B + ε_t)
+    λ ~ U(rate_low, rate_high),   P(s_{t+1} = −s_t) = 1 − e^{−λ}
+    ξ_t = centre + half-width · tanh(s_t u_B + ε_t)
 
 s_1 is a fair coin, ε ~ N(0, 1). The coordinates switch independently but share the rate λ of their
 trajectory."""
@@ -16,10 +17,10 @@ import jax.random as jr
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.errors import InvalidValueError, require
+from scorebed.errors import require
 from scorebed.samplers import quadrature
 from scorebed.samplers.base import DesignSampler, Unconstrained, inside
-from scorebed.tasks.spaces import Box, Space
+from scorebed.tasks.spaces import Space
 
 
 class UniformBox(DesignSampler):
@@ -29,19 +30,16 @@ class UniformBox(DesignSampler):
     space: Space = eqx.field(static=True)
 
     def __check_init__(self) -> None:
-        box_of(self)
+        require_bounded(self)
 
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
-        box = box_of(self)
-        low, high = jnp.asarray(box.low), jnp.asarray(box.high)
-        return jr.uniform(key, (self.horizon, box.dim), minval=low, maxval=high)
+        low, high = map(jnp.asarray, self.space.limits)
+        return jr.uniform(key, (self.horizon, self.space.dim), minval=low, maxval=high)
 
     def log_prob(self, xis: Float[Array, "T dx"]) -> Scalar:
-        box = box_of(self)
-        log_volume = self.horizon * sum(
-            math.log(b - a) for a, b in zip(box.low, box.high, strict=True)
-        )
-        return jnp.where(inside(box, xis), jnp.full((), -log_volume, xis.dtype), -jnp.inf)
+        widths = [high - low for low, high in zip(*self.space.limits, strict=True)]
+        log_volume = self.horizon * sum(map(math.log, widths))
+        return jnp.where(inside(self.space, xis), jnp.full((), -log_volume, xis.dtype), -jnp.inf)
 
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
         # 2u is logistic: the density of u is ½ (1 − tanh² u).
@@ -49,11 +47,11 @@ class UniformBox(DesignSampler):
 
 
 class Switching(Unconstrained):
-    """Designs pinned to the boundary, changing sides at random. `level` is u_B, which the paper
-    does not print: tanh 3 = 0.995.
+    """Designs close to the boundary that change sides at random. `level` is u_B, which the paper
+    does not give: tanh 3 = 0.995.
 
     The density is that of a hidden Markov model with two states per coordinate, by its forward
-    pass, and λ is integrated out by quadrature with the coordinates' product inside."""
+    pass; λ is integrated out of the product over coordinates by quadrature."""
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
@@ -62,7 +60,7 @@ class Switching(Unconstrained):
     level: float = eqx.field(static=True, default=3.0)
 
     def __check_init__(self) -> None:
-        box_of(self)
+        require_bounded(self)
         require(
             0 < self.rate_low < self.rate_high < math.inf,
             "the switching rate",
@@ -82,7 +80,7 @@ class Switching(Unconstrained):
         key_rate, key_flip, key_jitter = jr.split(key, 3)
         shape = (self.horizon, self.space.dim)
         flip = -jnp.expm1(-jr.uniform(key_rate, minval=self.rate_low, maxval=self.rate_high))
-        # The first step turns a + by a fair coin.
+        # The first step flips a + with probability ½.
         flips = jr.uniform(key_flip, shape) < jnp.full(shape, flip).at[0].set(0.5)
         signs = jnp.cumprod(jnp.where(flips, -1.0, 1.0), axis=0)
         return self.level * signs + jr.normal(key_jitter, shape)
@@ -99,8 +97,8 @@ class Switching(Unconstrained):
         emissions = jnp.stack(
             [-0.5 * (us - self.level) ** 2, -0.5 * (us + self.level) ** 2], axis=1
         )
-        # Relative to the likelier sign, the likelihood of a step is at least `flip`: probabilities
-        # need no logarithms.
+        # Relative to the likelier sign, the likelihood of a step is at least `flip`, so that the
+        # forward pass needs no logarithms.
         peaks = jax.lax.stop_gradient(emissions.max(axis=1, keepdims=True))
 
         def step(up: Float[Array, "n dx"], emission: Float[Array, "2 dx"]) -> tuple[Array, Array]:
@@ -116,13 +114,12 @@ class Switching(Unconstrained):
         return logsumexp(log_weights + log_q) - us.size * 0.5 * math.log(2 * math.pi)
 
 
-def box_of(sampler: DesignSampler) -> Box:
-    """The box of a sampler that needs one."""
-    if not isinstance(sampler.space, Box):
-        raise InvalidValueError(
-            f"the design space of {type(sampler).__name__}",
-            got=type(sampler.space).__name__,
-            expected="a Box with finite limits",
-            fix="give the designs limits, or use AR1 or RandomScaleGaussian for unbounded designs.",
-        )
-    return sampler.space
+def require_bounded(sampler: DesignSampler) -> None:
+    """Refuse a design space without limits."""
+    require(
+        sampler.space.bounded,
+        f"the design space of {type(sampler).__name__}",
+        got=type(sampler.space).__name__,
+        expected="a Box with finite limits",
+        fix="give the designs limits, or use AR1 or RandomScaleGaussian for unbounded designs.",
+    )

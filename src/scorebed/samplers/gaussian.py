@@ -1,10 +1,9 @@
-"""Gaussian designs, independent between steps: of one scale, or of a scale drawn anew for every
-trajectory.
+"""Gaussian designs, independent between steps: of one scale, or of a random scale per trajectory.
 
     u_t ~ N(0, σ² I),   ξ_t = constrain(u_t)
 
-The paper's ablation finds the random scale decisive: a new policy starts with small designs which
-then grow, and a score that has seen only one scale is wrong on the way."""
+The paper's ablation finds the random scale decisive: an untrained policy starts with small designs
+that grow, and a score that has seen one scale only is wrong for the others."""
 
 import math
 
@@ -91,9 +90,9 @@ def scale_rule(
 ) -> tuple[Float[np.ndarray, " nodes"], Float[np.ndarray, " nodes"]]:
     """(a, c) with E_σ[σ^{−n} exp(−S / 2σ²)] ≈ Σ_i exp(a_i − c_i S), σ ~ U(low, high).
 
-    In log σ the integrand is a bell of width 1/√(2n) wherever it peaks. S outside of n·low² …
-    n·high² presses it against an end, where the nodes are dense. Designs ten times larger than
-    `high` are pressed too hard: their log q is wrong by 0.2%."""
+    In log σ the integrand is a bell of width 1/√(2n) wherever it peaks. For S outside of n·low² …
+    n·high² its peak lies beyond an end, where the nodes are dense. For designs ten times larger
+    than `high` they are too sparse even there, and log q is wrong by 0.2%."""
     count = quadrature.count_for(math.log(high / low), 1 / math.sqrt(2 * n))
     sigma, log_weights = quadrature.log_spread(low, high, count)
     return log_weights - n * np.log(sigma), 0.5 / sigma**2

@@ -1,19 +1,20 @@
 """Smooth curves of random complexity: low-rank projections of Gaussian noise (paper, "Choice of
 design sampling distribution").
 
-    u = s Φ z,   z ~ N(0, I_{r × d}),   s ~ U(low, high),   r uniform on {2, …, 8},   Φ ∈ R^{T × r} one of three bases
+    u = s Φ z,   z ~ N(0, I_{r × d}),   s ~ U(low, high)
+    r uniform on {2, …, 8},   Φ ∈ R^{T × r} one of three bases
 
-The paper names the bases and does not print them. Ours are the first r columns, at τ_t = (t − ½)/T,
+The paper names the bases without their equations. Ours are, at τ_t = (t − ½)/T, the first r columns
 of
 
     sinusoidal   sin πτ, sin 2πτ, sin 3πτ, …
     Fourier      1/√2, cos 2πτ, sin 2πτ, cos 4πτ, sin 4πτ, …
     spiral       τ cos 2πτ, τ sin 2πτ, τ cos 4πτ, τ sin 4πτ, …
 
-divided by one number per basis and rank such that the rows of Φ have a mean square of one. The
+divided by one number per basis and rank so that the rows of Φ have squared length one on average. The
 designs then have mean square s² per coordinate, averaged over a trajectory, for every basis, rank
-and horizon. In two columns of a spiral's pair each coordinate is a growing oscillation of random
-size and phase, so that together they wind outwards."""
+and horizon. With a pair of spiral columns each coordinate is a growing oscillation of random size
+and phase, so the designs wind outwards."""
 
 import math
 
@@ -32,8 +33,8 @@ RANKS = (2, 3, 4, 5, 6, 7, 8)
 
 
 class LowRank(Unconstrained):
-    """Smooth designs near what a trained location-finding policy does. It has no density: given a
-    basis, its draws fill only r·d of the T·d dimensions.
+    """Smooth designs, similar to those of a trained location-finding policy. They have no density:
+    given a basis, the draws fill only r·d of the T·d dimensions.
     """
 
     horizon: int = eqx.field(static=True)
@@ -58,8 +59,8 @@ class LowRank(Unconstrained):
         del us
         raise NoDensityError(
             "the density of LowRank designs, got a sampler whose draws lie on a set of lower "
-            "dimension, expected one with a "
-            "density. Fix: use AR1 or RandomScaleGaussian where a density is needed."
+            "dimension, expected one with a density. "
+            "Fix: use AR1 or RandomScaleGaussian where a density is needed."
         )
 
 

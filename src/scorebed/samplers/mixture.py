@@ -14,7 +14,7 @@ from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.spaces import Space
 
 
-class Mixture(DesignSampler):
+class SamplerMixture(DesignSampler):
     """q = Σ_i w_i q_i. Weights are normalised; without them all components are equally likely."""
 
     components: tuple[DesignSampler, ...]

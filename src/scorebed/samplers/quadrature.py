@@ -1,7 +1,7 @@
-"""Gauss–Legendre rules for E[f(x)], x ~ U(low, high): how samplers integrate their random scales,
-correlations and rates out.
+"""Gauss–Legendre rules for E[f(x)], x ~ U(low, high), by which samplers integrate out their random
+scales, correlations and rates.
 
-Rules are made with numpy in double precision when a density is traced, and become constants of the
+Rules are computed by NumPy in double precision when a density is traced, and are constants of the
 compiled program."""
 
 import math
@@ -19,15 +19,15 @@ class Rule(NamedTuple):
 
 
 def uniform(low: float, high: float, count: int) -> Rule:
-    """Nodes spread evenly in x, denser at both ends: for integrands whose width does not depend on
-    where they peak.
+    """Nodes spaced evenly in x, denser at both ends: for integrands whose width does not depend on
+    the position of their peak.
     """
     v, w = np.polynomial.legendre.leggauss(count)
     return Rule(low + (high - low) * (v + 1) / 2, np.log(w / 2))
 
 
 def log_spread(low: float, high: float, count: int) -> Rule:
-    """Nodes spread evenly in log x, denser at both ends: for integrands whose *relative* width is
+    """Nodes spaced evenly in log x, denser at both ends: for integrands whose *relative* width is
     constant. Needs low > 0.
     """
     nodes, log_weights = uniform(math.log(low), math.log(high), count)
@@ -38,6 +38,6 @@ def count_for(length: float, width: float) -> int:
     """Enough nodes on an interval of `length` for an integrand no narrower than a Gaussian bell of
     standard deviation `width`.
 
-    The nodes in the middle are then at most 1.4 widths apart, where the relative error of the rule
-    stays below 2 exp(−2π²/1.4²) ≈ 1e-4; 16 more serve integrands that press against an end."""
+    The nodes in the middle are then at most 1.4 widths apart, which keeps the relative error of the
+    rule below 2 exp(−2π²/1.4²) ≈ 1e-4; 16 more serve integrands that peak at an end."""
     return 16 + math.ceil(math.pi / 2 * length / (1.4 * width))

@@ -1,14 +1,20 @@
 """What a score is: (y_{1:T}, ξ_{1:T}) ↦ ∇_{y, ξ} log p(y_{1:T} | ξ_{1:T}), the one intractable part
 of the EIG gradient.
 
-It belongs to one task, prior and horizon, and to no policy.
+It belongs to one task, prior and horizon, and to no policy. A `ScoreKind` holds the settings of an
+architecture and makes untrained scores of it.
 """
 
 import abc
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
-from jaxtyping import Array, Float
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from scorebed.scores.standardise import Standardiser
+from scorebed.tasks.base import Task
 
 
 class ScoreValue(NamedTuple):
@@ -18,8 +24,18 @@ class ScoreValue(NamedTuple):
     xi: Float[Array, "T dx"]
 
 
+class Evaluated(NamedTuple):
+    """A score on N histories, and the passes that it took, each of `Score.pass_nle`."""
+
+    value: ScoreValue
+    passes: Int[Array, ""]
+
+
 class Score(eqx.Module):
     """An approximation of the marginal score."""
+
+    # Whether `log_residual_scale` weighs the residuals of its training.
+    rescales_residuals: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
@@ -29,3 +45,65 @@ class Score(eqx.Module):
     @abc.abstractmethod
     def nle(self) -> int:
         """Likelihood evaluations of one call, the T steps included; 0 for a network."""
+
+    @property
+    def pass_nle(self) -> int:
+        """Likelihood evaluations of one of the passes that `evaluate` counts."""
+        return self.nle
+
+    def evaluate(self, ys: Float[Array, "N T dy"], xis: Float[Array, "N T dx"]) -> Evaluated:
+        """The score of N histories, and its cost, which may depend on them."""
+        return Evaluated(jax.vmap(self)(ys, xis), jnp.asarray(len(ys)))
+
+    def conditional_at(self, theta: Float[Array, " k"]) -> "Score | None":
+        """The score of p(y | ξ, ψ) at the ψ of one θ, where it was learned in place of the first
+        term of the EIG gradient; else None.
+        """
+        del theta
+        return None
+
+    def parts(self, theta: Float[Array, " k"]) -> "tuple[Score, ...]":
+        """Every score that is regressed on an experiment with parameters θ: one, or two."""
+        conditional = self.conditional_at(theta)
+        return (self,) if conditional is None else (self, conditional)
+
+    def log_residual_scale(
+        self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+    ) -> Float[Array, "T 2"] | None:
+        """Logs of the mean squared residuals of the y-part and the ξ-part, where these are learned
+        (`rescales_residuals`); else None.
+        """
+        del ys, xis
+        return None
+
+    @property
+    def kept(self) -> "Score":
+        """What remains once training is over."""
+        return self
+
+
+class ScoreKind(eqx.Module):
+    """An architecture of scores; its fields are its settings."""
+
+    # Whether its scores have to be trained; those without parameters are ready as they are made.
+    trained: ClassVar[bool] = True
+
+    @abc.abstractmethod
+    def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> Score:
+        """An untrained score for a task."""
+
+    @abc.abstractmethod
+    def nle(self, task: Task) -> int:
+        """Likelihood evaluations of one value of the score, beside those of its regression target;
+        of both scores where `make_score` makes a pair.
+        """
+
+    def supports(self, task: Task) -> None:
+        """Refuse a task that it cannot serve, by an `InvalidValueError` that says why."""
+        del task
+
+    def smaller(self) -> "ScoreKind | None":
+        """The same kind at about half the likelihood evaluations; None at its smallest, or where
+        it takes none.
+        """
+        return None

@@ -1,11 +1,12 @@
 """Two scores: where log p(y | ψ, ξ), the first term of the EIG, is as intractable as the second, it
 too is learned by its score.
 
-    ∇_φ I = E { s_c(y, ξ, ψ) d(y, ξ)/dφ − s_m(y, ξ) d(y, ξ)/dφ },   s_c = ∇ log p(y | ξ, ψ),   s_m = ∇ log p(y | ξ)
+    ∇_φ I = E { s_c(y, ξ, ψ) d(y, ξ)/dφ − s_m(y, ξ) d(y, ξ)/dφ },
+    s_c = ∇ log p(y | ξ, ψ),   s_m = ∇ log p(y | ξ)
 
-s_c is the marginal score of a task in which ψ is told (`tasks/conditioned.py`), so any network will
-do. Both are regressed on the same target ∇ log p(y | ξ, ψ, η): its mean given (y, ξ, ψ) is s_c,
-given (y, ξ) alone it is s_m."""
+s_c is the marginal score of a task in which ψ is part of the design (`tasks/conditioned.py`), so
+any network will do. Both are regressed on the same target ∇ log p(y | ξ, ψ, η): its mean given
+(y, ξ, ψ) is s_c, given (y, ξ) alone it is s_m."""
 
 import equinox as eqx
 import jax
@@ -17,8 +18,8 @@ from scorebed.tasks.conditioned import append_parameters
 
 
 class ScorePair(Score):
-    """The marginal score, which is its value, and a conditional one. ψ are the coordinates `known`
-    of θ.
+    """The marginal score, which is its value, and a conditional one; ψ is θ at the coordinates
+    `known`.
     """
 
     marginal: Score
@@ -34,7 +35,6 @@ class ScorePair(Score):
 
     @property
     def nle(self) -> int:
-        """Of both."""
         return self.marginal.nle + self.conditional.nle
 
 
@@ -51,8 +51,3 @@ class ConditionalAt(Score):
     @property
     def nle(self) -> int:
         return self.score.nle
-
-
-def all_scores(score: Score, theta: Float[Array, " k"]) -> tuple[Score, ...]:
-    """What is learned of an experiment with parameters θ: one score, or two."""
-    return (score, score.conditional_at(theta)) if isinstance(score, ScorePair) else (score,)

@@ -1,7 +1,8 @@
-"""A score without a network: the model's own conditional scores, averaged over the posterior around
-its modes.
+"""A score without a network: the model's conditional scores, averaged over the posterior around its
+modes.
 
-    s(y, ξ) = Σ_p w_p ∇_{y,ξ} log p(y | ξ, f(z_p)),   w_p ∝ N(z_p; 0, I) p(y | ξ, f(z_p)) / q(z_p),   Σ_p w_p = 1
+    s(y, ξ) = Σ_p w_p ∇_{y,ξ} log p(y | ξ, f(z_p)),
+    w_p ∝ N(z_p; 0, I) p(y | ξ, f(z_p)) / q(z_p),   Σ_p w_p = 1
 
 The points z_p lie around the J modes z_j that Levenberg–Marquardt finds for this very history
 (`inference/modes.py`): z_j + L_j⁻ᵀ a along fixed sign patterns a, with L_j L_jᵀ the curvature
@@ -9,27 +10,31 @@ there, and q is the mixture of the N(z_j, (L_j L_jᵀ)⁻¹), in which modes tha
 times weigh no more than others. Nothing is learned, so nothing is off where a policy goes and a
 sampler did not.
 
-The more informative an experiment, the better: where the trained scores are at their worst. It
-needs Gaussian outcomes, few parameters, and a posterior with few modes; J (2 · iterations + 1 + C)
-T likelihood evaluations a call."""
+It is best on informative experiments, where trained scores are at their worst. It needs Gaussian
+outcomes, few parameters and a posterior with few modes, and takes J (2 · iterations + 1 + C) T
+likelihood evaluations a call."""
+
+from typing import ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
 from scorebed.errors import require
 from scorebed.inference.modes import DAMPING, Data, descend, gaussian_task, point, starts
-from scorebed.rollout import states_before, step_log_likelihoods
-from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.particles import exchangeable, sign_patterns
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.rollout import step_log_likelihoods
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.particles import sign_patterns
+from scorebed.scores.standardise import Standardiser
+from scorebed.tasks.base import Task
+from scorebed.tasks.nuisance import needs_conditional_score
 
 
 class LaplaceScore(Score):
     """J modes with clouds of C points."""
 
-    task: IID | Markov
+    task: Task
     particles: int = eqx.field(static=True)
     cloud: int = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
@@ -42,15 +47,15 @@ class LaplaceScore(Score):
             expected="at least one mode and iteration, and an even cloud",
             fix="leave them out for 16, 8 and 16.",
         )
-        self.task = exchangeable(gaussian_task(task, "a Laplace score"), "a Laplace score")
+        self.task = gaussian_task(task, "a Laplace score")
         self.particles, self.cloud, self.iterations = particles, cloud, iterations
 
     def posterior(
         self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
     ) -> tuple[Float[Array, "points k"], Float[Array, " points"]]:
-        """The J·C points, and log N(z_p; 0, I) − log q(z_p) but for a constant."""
+        """The J·C points, and log N(z_p; 0, I) − log q(z_p) up to a constant."""
         task, k = self.task, self.task.prior.dim
-        data = Data(ys, states_before(task, ys), xis, jnp.ones(len(ys), bool))
+        data = Data(ys, task.states_before(ys), xis, jnp.ones(len(ys), bool))
         first = jnp.asarray(starts(self.particles, k), ys.dtype)
         damping = jnp.full(self.particles, DAMPING, ys.dtype)
         modes, _ = descend(task, first, damping, data, iterations=self.iterations)
@@ -82,3 +87,35 @@ class LaplaceScore(Score):
 def laplace_nle(task: Task, particles: int, cloud: int, iterations: int) -> int:
     """NLE of one value."""
     return particles * (2 * iterations + 1 + cloud) * task.horizon
+
+
+class Laplace(ScoreKind):
+    """Posterior modes, which need no training."""
+
+    trained: ClassVar[bool] = False
+
+    particles: int = eqx.field(static=True, default=8)
+    """Number of starts from which modes are sought."""
+    cloud: int = eqx.field(static=True, default=8)
+    """Number of points around each mode, even."""
+    iterations: int = eqx.field(static=True, default=16)
+    """Iterations towards the modes."""
+
+    def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> LaplaceScore:
+        del standardise, key
+        return LaplaceScore(
+            task, particles=self.particles, cloud=self.cloud, iterations=self.iterations
+        )
+
+    def nle(self, task: Task) -> int:
+        return laplace_nle(task, self.particles, self.cloud, self.iterations)
+
+    def supports(self, task: Task) -> None:
+        gaussian_task(task, "a Laplace score")
+        require(
+            needs_conditional_score(task) is None,
+            f"the scores of {type(task).__name__}",
+            got="laplace",
+            expected="networks that can take ψ as an input",
+            fix="use score.kind=particles.",
+        )

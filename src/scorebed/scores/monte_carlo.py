@@ -7,8 +7,8 @@ gradient of the log of the contrastive mean; `SMCScore` takes it over tempered p
 histories that leave too few effective draws of the prior.
 
 Both are functions of their key. One key means one set of prior draws for every history, so the
-errors of different histories are dependent; give each history a key of its own where they are
-averaged. Two keys make two independent estimates s¹, s² of one score, and for any approximation ŝ
+errors of different histories are dependent; give each history another key where they are averaged.
+Two keys make two independent estimates s¹, s² of one score, and for any approximation ŝ
 that used neither, ⟨s¹ − ŝ, s² − ŝ⟩ estimates ‖s − ŝ‖² without the variance of the ground truth in
 it (of which ‖s¹ − ŝ‖² is full), up to the bias of s¹ and s² themselves, O(1/ESS) and O(1/N)."""
 
@@ -29,7 +29,7 @@ from scorebed.inference.smc import (
     tempered_smc,
 )
 from scorebed.rollout import log_likelihoods
-from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.base import Evaluated, Score, ScoreValue
 from scorebed.tasks.base import Task
 
 
@@ -130,6 +130,19 @@ class SMCScore(Score):
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         return self.average(self.posterior(ys, xis), ys, xis)
+
+    def evaluate(self, ys: Float[Array, "N T dy"], xis: Float[Array, "N T dx"]) -> Evaluated:
+        """The passes are known only afterwards: one for each level's moves, and one for the
+        mean.
+        """
+        posteriors = jax.vmap(self.posterior)(ys, xis)
+        means = jax.vmap(self.average)(posteriors, ys, xis)
+        return Evaluated(means, (posteriors.passes + 1).sum())
+
+    @property
+    def pass_nle(self) -> int:
+        """All particles over one history."""
+        return self.particles * self.task.horizon
 
     def average(
         self, posterior: SMCPosterior, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]

@@ -1,4 +1,4 @@
-"""Likelihood particles: a score made of the model's own conditional scores.
+"""Likelihood particles: a score made of the model's conditional scores.
 
     s(y, ξ) = Σ_j w_j(y, ξ) ∇_{y,ξ} log p(y | ξ, θ_j(y, ξ))
 
@@ -8,8 +8,8 @@ pools the steps (the transitions of Markov tasks) and emits J centres and scales
 coordinates z of the prior, θ = f(z), J log-weights and one temperature β in (0, 1). Each centre
 carries a cloud of C points, centre ± scale along fixed sign patterns, which softens the likelihood
 over the posterior's width without any change to the model; and each point's weight is its centre's
-times its own likelihood to the power β, so that a point which happens to fall where the data forbid
-it drops out.
+times the point's likelihood to the power β, so that a point that falls where the data forbid it
+drops out.
 
 Needs a prior with a latent map and a task with exchangeable steps or transitions. A call costs
 J·C·T likelihood evaluations."""
@@ -21,17 +21,20 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.errors import InvalidValueError, require
+from scorebed.errors import require
 from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.mlp import MLP
-from scorebed.rollout import states_before, step_log_likelihoods
-from scorebed.scores.base import Score, ScoreValue
+from scorebed.rollout import step_log_likelihoods
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
 from scorebed.scores.standardise import Standardiser
-from scorebed.tasks.base import IID, Markov, Task, frozen
+from scorebed.tasks.base import Task, frozen, require_data_states
+from scorebed.tasks.nuisance import needs_conditional_score
 
 # β starts at sigmoid(−COLD): with β near one at the start a single point would take all the weight,
 # and nothing would be learned.
 COLD = 4.0
+SMALLEST_CLOUD = 2
+USE_TRANSFORMER = "use the transformer score, with fixed weights."
 
 
 def sign_patterns(count: int, dim: int) -> np.ndarray:
@@ -48,20 +51,6 @@ def sign_patterns(count: int, dim: int) -> np.ndarray:
     rank = np.asarray([1.0 + (half[:i] == row).all(1).sum() for i, row in enumerate(half)])
     half = half * (rank / np.sqrt((rank**2).mean()))[:, None]
     return np.concatenate([half, -half])
-
-
-def exchangeable(task: Task, purpose: str) -> IID | Markov:
-    """The task, refused unless its steps or transitions are exchangeable, so that an encoder may
-    pool them.
-    """
-    if isinstance(task, IID | Markov):
-        return task
-    raise InvalidValueError(
-        f"a task for {purpose}",
-        got=type(task).__name__,
-        expected="independent steps or Markov transitions",
-        fix="use the transformer score, with fixed weights.",
-    )
 
 
 class StepEncoder(eqx.Module):
@@ -83,17 +72,17 @@ class StepEncoder(eqx.Module):
         key: PRNGKeyArray,
     ):
         key_features, key_mlp = jr.split(key)
-        self.standardise, self.transitions = standardise, isinstance(task, Markov)
+        self.standardise, self.transitions = standardise, task.exchangeable_transitions
         inputs = task.outcome_dim * (1 + self.transitions) + task.designs.dim
         self.features = FourierFeatures(inputs, features, sigma=sigma, key=key_features)
         self.mlp = MLP((features + inputs, width, width), jax.nn.silu, key=key_mlp)
 
     def __call__(
-        self, task: IID | Markov, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+        self, task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
     ) -> Float[Array, "T width"]:
         parts = [self.standardise.xi(xis)]
         if self.transitions:
-            before = states_before(task, ys)
+            before = task.states_before(ys)
             parts += [self.standardise.y(before), self.standardise.step(ys - before)]
         else:
             parts += [self.standardise.y(ys)]
@@ -104,7 +93,7 @@ class StepEncoder(eqx.Module):
 class LikelihoodParticles(Score):
     """J amortised particles with clouds of C points."""
 
-    task: IID | Markov
+    task: Task
     encoder: StepEncoder
     head: MLP
     patterns: Float[Array, "C k"]
@@ -131,7 +120,8 @@ class LikelihoodParticles(Score):
         )
         key_encoder, key_head = jr.split(key)
         k = task.prior.dim
-        self.task, self.particles = exchangeable(task, "likelihood particles"), particles
+        self.task = require_data_states(task, "likelihood particles", fix=USE_TRANSFORMER)
+        self.particles = particles
         self.encoder = StepEncoder(
             task, standardise, width, features=features, sigma=sigma, key=key_encoder
         )
@@ -165,3 +155,46 @@ class LikelihoodParticles(Score):
     @property
     def nle(self) -> int:
         return self.particles * len(self.patterns) * self.task.horizon
+
+
+class Particles(ScoreKind):
+    """Likelihood particles: the model's conditional scores at a few learned parameters."""
+
+    particles: int = eqx.field(static=True, default=8)
+    """Number of amortised particles."""
+    cloud: int = eqx.field(static=True, default=8)
+    """Number of points around each particle, even."""
+    width: int = eqx.field(static=True, default=128)
+    """Width of the network's hidden layers."""
+
+    def make(
+        self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray
+    ) -> LikelihoodParticles:
+        return LikelihoodParticles(
+            task,
+            standardise,
+            particles=self.particles,
+            cloud=self.cloud,
+            width=self.width,
+            key=key,
+        )
+
+    def nle(self, task: Task) -> int:
+        scores = 1 if needs_conditional_score(task) is None else 2
+        return scores * self.particles * self.cloud * task.horizon
+
+    def supports(self, task: Task) -> None:
+        require(
+            task.has_density,
+            "likelihood particles",
+            got=f"{type(task).__name__}, a model without a density",
+            expected="one with `log_prob`",
+            fix="use score.kind=transformer-direct.",
+        )
+        require_data_states(task, "likelihood particles", fix=USE_TRANSFORMER)
+
+    def smaller(self) -> "Particles | None":
+        """Half the cloud, at least two points."""
+        if self.cloud < 2 * SMALLEST_CLOUD:
+            return None
+        return Particles(self.particles, self.cloud // 4 * 2, self.width)

@@ -1,4 +1,4 @@
-"""Ground truths: a score for every key, and what its calls have cost.
+"""Ground truths: a score for every key.
 
     exact        closed forms; nothing to pay
     importance   draws of the prior; enough of them, or it is the score of the one that fits best
@@ -8,14 +8,12 @@ Independent keys give independent estimates of one score; the exact one ignores 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Int, PRNGKeyArray
+from jaxtyping import PRNGKeyArray
 
-from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.base import Score
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.monte_carlo import ImportanceScore, SMCScore
 from scorebed.tasks.base import Task
@@ -57,26 +55,6 @@ class SMCTruth(eqx.Module):
         return SMCScore(self.task, self.particles, key=key)
 
 
-class Evaluated(NamedTuple):
-    """A score on N histories, and the passes that it took, each of `pass_nle`."""
-
-    value: ScoreValue
-    passes: Int[Array, ""]
-
-
-def evaluate(score: Score, ys: Float[Array, "N T dy"], xis: Float[Array, "N T dx"]) -> Evaluated:
-    """Score of every history, with its cost: the ladder of SMC adapts, so that the cost is known
-    only afterwards.
-    """
-    if isinstance(score, SMCScore):
-        posteriors = jax.vmap(score.posterior)(ys, xis)
-        means = jax.vmap(score.average)(posteriors, ys, xis)
-        return Evaluated(means, (posteriors.passes + 1).sum())
-    return Evaluated(jax.vmap(score)(ys, xis), jnp.asarray(len(ys)))
-
-
-def pass_nle(score: Score) -> int:
-    """Likelihood evaluations of one pass: all particles over a history for SMC, a call for anything
-    else.
-    """
-    return score.particles * score.task.horizon if isinstance(score, SMCScore) else score.nle
+def exact_truth(task: Task) -> ExactTruth | None:
+    """The closed form of a task; None where it has none."""
+    return ExactTruth(task) if isinstance(task, ClosedForm) else None

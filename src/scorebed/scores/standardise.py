@@ -1,21 +1,17 @@
-"""Inputs of order one: outcomes and designs less their mean, over their standard deviation, as the
-sampler draws them.
+"""Inputs of order one: outcomes and designs minus their mean, over their standard deviation, under
+the sampler's designs.
 """
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from scorebed.errors import require
 from scorebed.keys import named
-from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import simulate
+from scorebed.rollout import pilot_runs
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
-
-PILOT = 1024
 
 
 class Standardiser(eqx.Module):
@@ -52,7 +48,7 @@ class Standardiser(eqx.Module):
 
 
 def with_parameters(standardise: Standardiser, thetas: Float[Array, "pilot g"]) -> Standardiser:
-    """The same for designs that have these parameters beside them (`tasks/conditioned.py`)."""
+    """The same for designs with these parameters appended (`tasks/conditioned.py`)."""
     spread = jnp.maximum(thetas.std(0), jnp.finfo(thetas.dtype).tiny)
     return Standardiser(
         standardise.mean_y,
@@ -65,8 +61,7 @@ def with_parameters(standardise: Standardiser, thetas: Float[Array, "pilot g"]) 
 
 def standardiser(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Standardiser:
     """Statistics of a pilot of 1,024 experiments. Simulations only: no likelihood is evaluated."""
-    keys = jr.split(named(key, "pilot"), PILOT)
-    runs = jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(keys)
+    runs = pilot_runs(task, sampler, key=named(key, "pilot"))
     flat_y, flat_xi = runs.ys.reshape(-1, task.outcome_dim), runs.xis.reshape(-1, task.designs.dim)
     steps = (runs.ys[:, 1:] - runs.ys[:, :-1]).reshape(-1, task.outcome_dim)
     tiny = jnp.finfo(flat_y.dtype).tiny

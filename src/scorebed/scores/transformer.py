@@ -1,13 +1,13 @@
 """The paper's score network: a transformer over steps with one prediction head per part of the
 score (appendix "Score network architecture").
 
-    tokens_t = W · MLP[RFF(y_t), RFF(ξ_t)]  (+ position_t)      inputs standardised; positions unless steps are exchangeable
+    tokens_t = W · MLP[RFF(y_t), RFF(ξ_t)]  (+ position_t unless steps are exchangeable)
     (summary, h_1 … h_T) = blocks(global token, tokens_1 … tokens_T)
     head input_t = [summary, e_t, h_t]  or, for Markov tasks,  [summary, e_{t−1}, e_t, e_{t+1}, h_t]
     s^y_t = head_y(input^y_t) / scale_y,   s^ξ_t = head_ξ(input^ξ_t) / scale_ξ
 
-e_t is an embedding of the pair (y_t, ξ_t) that belongs to the head: of the tokens' form, with
-frequencies and weights of its own. `conservative.py` makes the same network the gradient of a
+with standardised inputs. e_t is the head's embedding of the pair (y_t, ξ_t): of the tokens' form,
+with other frequencies and weights. `conservative.py` makes the same network the gradient of a
 potential, which is the paper's choice. As it stands here its two parts need not be the gradient of
 anything, and a training step costs less than half."""
 
@@ -25,13 +25,12 @@ from scorebed.nets.attention import TransformerBlock, sinusoidal_positions
 from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.linear import LayerNorm
 from scorebed.nets.mlp import MLP, gelu
-from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
 from scorebed.scores.standardise import Standardiser
-from scorebed.tasks.base import IID, Markov, Task
+from scorebed.tasks.base import Task
 
-GLOBAL_TOKEN_SCALE = (
-    0.02  # small against the other tokens; every block normalises its input, so it can grow
-)
+# Small against the other tokens; every block normalises its input, so it can grow.
+GLOBAL_TOKEN_SCALE = 0.02
 
 
 class PairEmbedding(eqx.Module):
@@ -110,7 +109,7 @@ class TransformerBackbone(eqx.Module):
         self.blocks = tuple(
             TransformerBlock(width, heads, 2 * width, key=k) for k in jr.split(key_blocks, blocks)
         )
-        self.positions = not isinstance(task, IID)
+        self.positions = not task.exchangeable_steps
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Encoding:
         tokens = self.embedding(ys, xis)
@@ -123,8 +122,8 @@ class TransformerBackbone(eqx.Module):
 
 
 class Head(eqx.Module):
-    """`outputs` numbers per step from the encoding and the head's own embedding: layer norm, then
-    one hidden layer of `width`.
+    """`outputs` numbers per step from the encoding and the head's embedding: layer norm, then one
+    hidden layer of `width`.
 
     With `window` the head also sees its embeddings of the steps before and after (zero beyond the
     ends): a Markov likelihood couples the score at t to just these, and attention need not find
@@ -147,7 +146,7 @@ class Head(eqx.Module):
         key: PRNGKeyArray,
     ):
         key_embedding, key_mlp = jr.split(key)
-        self.window = isinstance(task, Markov)
+        self.window = task.exchangeable_transitions
         self.embedding = PairEmbedding(
             task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
         )
@@ -246,4 +245,33 @@ class TransformerScore(Score):
 
     @property
     def nle(self) -> int:
+        return 0
+
+
+class TransformerDirect(ScoreKind):
+    """The paper's transformer, its outputs taken as the score."""
+
+    width: int = eqx.field(static=True, default=128)
+    """The transformer's model dimension."""
+    blocks: int = eqx.field(static=True, default=4)
+    """Number of transformer blocks."""
+    heads: int = eqx.field(static=True, default=8)
+    """Number of attention heads, which divides the width."""
+
+    def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> TransformerScore:
+        # Sliced score matching differentiates the network in its inputs: features of a tenth of
+        # their spread would be noise to it.
+        sigma = 10.0 if task.has_density else 0.1
+        return TransformerScore(
+            task,
+            standardise,
+            width=self.width,
+            blocks=self.blocks,
+            heads=self.heads,
+            sigma=sigma,
+            key=key,
+        )
+
+    def nle(self, task: Task) -> int:
+        del task
         return 0

@@ -36,7 +36,7 @@ from scorebed.scores.base import Score, ScoreValue
 from scorebed.session.events import ExperimentState, Limits, RefinedBy, Vector
 from scorebed.session.measurements import array, pairs_of, stacked
 from scorebed.tasks.base import Task
-from scorebed.tasks.constraints import Reach
+from scorebed.tasks.constraints import FeasibleRange
 from scorebed.tasks.continued import Continued, continued
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Quantity
@@ -202,7 +202,7 @@ class FeasibleDesigns(eqx.Module):
     measurements in all.
     """
 
-    reach: Reach = eqx.field(static=True)
+    reach: FeasibleRange = eqx.field(static=True)
     limits: Limits = eqx.field(static=True)
     measurements: int = eqx.field(static=True)
 
@@ -265,9 +265,9 @@ def released(policy: Policy) -> Policy:
 
 def feasible_designs(task: Task, state: ExperimentState) -> FeasibleDesigns | None:
     """None where there are no limits, or no constraint in addition to them."""
-    if task.reach is None or state.limits is None:
+    if task.feasible is None or state.limits is None:
         return None
-    return FeasibleDesigns(task.reach, state.limits, state.measurements)
+    return FeasibleDesigns(task.feasible, state.limits, state.measurements)
 
 
 def nearest_feasible(task: Task, state: ExperimentState, wanted: Vector) -> Vector:
@@ -293,9 +293,9 @@ def require_feasible(task: Task, state: ExperimentState, limits: Limits | None) 
     """Refuse limits that leave no design for some step to come. The pending design stays if the
     limits allow it.
     """
-    if task.reach is None or limits is None:
+    if task.feasible is None or limits is None:
         return
-    feasible = FeasibleDesigns(task.reach, limits, state.measurements)
+    feasible = FeasibleDesigns(task.feasible, limits, state.measurements)
     pending = None if state.proposal is None else state.proposal.design
     kept = pending if pending is not None and limits.nearest(pending) == pending else None
     if kept is not None and state.step == state.horizon:
@@ -304,7 +304,7 @@ def require_feasible(task: Task, state: ExperimentState, limits: Limits | None) 
         raise InvalidValueError(
             "the limits",
             got="some that leave no design for the steps to come",
-            expected=f"a design for each, with {task.reach.words()}",
+            expected=f"a design for each, with {task.feasible.words()}",
             fix="allow more, or set fewer steps first.",
         )
 

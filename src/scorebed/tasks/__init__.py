@@ -1,7 +1,9 @@
 """The built-in experiments, by the names that the command line knows."""
 
 import functools
+import inspect
 from collections.abc import Callable
+from typing import Any
 
 from scorebed.errors import InvalidValueError, UnknownNameError
 from scorebed.tasks.base import Task
@@ -27,8 +29,8 @@ TASKS: dict[str, Callable[..., Task]] = {
     "linear-gaussian": LinearGaussian,
 }
 
-# The tasks whose answers are known, for tests of everything that estimates; `linear-gaussian` alone
-# is public.
+# Tasks with closed-form answers, to test estimators and bounds with; only `linear-gaussian` is
+# public.
 ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
     "linear-gaussian": LinearGaussian,
     "linear-gaussian-2d": functools.partial(
@@ -47,16 +49,24 @@ ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
 }
 
 
-def make_task(name: str) -> Task:
-    """A built-in task with the paper's sizes."""
+def make_task(name: str, **sizes: Any) -> Task:
+    """A built-in task, with the paper's sizes but for those given:
+    `make_task("location-finding", sources=3, horizon=10)`.
+
+    Raises `UnknownNameError` for a name or a size that does not exist, and `InvalidValueError` for
+    a size that the task refuses."""
     if ".py:" in name:
         raise InvalidValueError(
             "the task",
             got=f"'{name}'",
             expected="a built-in one here",
-            fix="a file is executed only where its user names it: by train, check, or --task; "
-            "docs/own-model.md has more.",
+            fix="a file is only executed where its user names it: by train, check or --task; see "
+            "docs/own-model.md.",
         )
     if name not in TASKS:
         raise UnknownNameError("task", name, TASKS)
-    return TASKS[name]()
+    known = inspect.signature(TASKS[name]).parameters
+    for size in sizes:
+        if size not in known:
+            raise UnknownNameError(f"size of the task '{name}'", size, known)
+    return TASKS[name](**sizes)

@@ -13,20 +13,32 @@ double link (`benchmarks/likelihood_kernels.py`)."""
 import abc
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Scalar
+from jaxtyping import Array, Float, Int, Scalar
 
-from scorebed.errors import NoDensityError
-from scorebed.tasks.constraints import Constraint, Reach, reach_of
-from scorebed.tasks.cost import Cost
+from scorebed.errors import InvalidValueError, NoDensityError
+from scorebed.tasks.constraints import Constraint, FeasibleRange, feasible_range
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Prior
+from scorebed.tasks.sketch import Sketch, default_sketch
 from scorebed.tasks.spaces import Quantity, Space
 
 State: TypeAlias = Any  # a PyTree of arrays; None where there is no state
+
+LARGEST_ORDERED = 4  # exchangeable blocks: a density can sum over all K! = 24 orders of them
+
+
+class BlockGuess(NamedTuple):
+    """Where one exchangeable block of z may lie, given a history: C Gaussian balls in its d
+    coordinates.
+    """
+
+    centres: Float[Array, "C d"]
+    scales: Float[Array, " C"]
 
 
 class Task(eqx.Module):
@@ -36,19 +48,35 @@ class Task(eqx.Module):
     prior: eqx.AbstractVar[Prior]
     designs: eqx.AbstractVar[Space]
     outcomes: eqx.AbstractVar[tuple[Quantity, ...]]
-    # True if log p(y | θ, ξ) does not change when y follows its own reparameterisation: y = mean(θ,
-    # state, ξ) + constant · noise. The likelihood term of the EIG gradient is then zero for every
-    # sample. A claim to verify, not to trust.
+    # Whether log p(y | θ, ξ) stays the same as ξ changes and y follows through its
+    # reparameterisation: y = mean(θ, state, ξ) + constant · noise. The likelihood term of the EIG
+    # gradient is then zero for every sample. A claim to verify, not to trust.
     additive_noise: eqx.AbstractVar[bool]
     # What ties designs together, and what they cost. Neither is part of the likelihood: policies
     # and samplers obey the one, policies are trained against the other.
     constraint: ClassVar[Constraint | None] = None
-    cost: ClassVar[Cost | None] = None
+    cost: ClassVar[DesignCost | None] = None
     # The names of the parameters that the experiment is about; the others are a nuisance
-    # (`interest.py`). None named: all.
+    # (`nuisance.py`). None named: all.
     interest: ClassVar[tuple[str, ...]] = ()
     # Noise of a step beyond one number per outcome; only a model without a density can have any.
     extra_noise: ClassVar[int] = 0
+    # Whether posteriors were seen to be sums of few Gaussians, one at each mode.
+    few_modes: ClassVar[bool] = False
+    # The file of `presets/` with its sizes, without .toml; empty: that of its structure.
+    preset_file: ClassVar[str] = ""
+    # Which history the likelihood sees: "iid", "markov" or "history".
+    structure: ClassVar[str] = "history"
+    # Scores are trained on independent Gaussian designs whose scale is drawn from this range, in
+    # units of the design space; None: on the designs that suit the space (`samplers/paper.py`).
+    design_scales: ClassVar[tuple[float, float] | None] = None
+    # The number of equal blocks of θ, one after another, that can be exchanged without changing
+    # prior or likelihood: sources, peaks, components. A wrong number makes bounds wide, not wrong.
+    exchangeable: ClassVar[int] = 1
+    # The structure: whether the pairs (ξ_t, y_t) can be exchanged (`IID`), or the transitions
+    # (y_{t−1}, ξ_t, y_t) can (`Markov`).
+    exchangeable_steps: ClassVar[bool] = False
+    exchangeable_transitions: ClassVar[bool] = False
 
     @property
     def has_density(self) -> bool:
@@ -56,9 +84,45 @@ class Task(eqx.Module):
         return not isinstance(self, Implicit)
 
     @property
-    def reach(self) -> Reach | None:
-        """The constraint, bound to the designs and the horizon; None if designs are free."""
-        return reach_of(self.designs, self.horizon, self.constraint)
+    def feasible(self) -> FeasibleRange | None:
+        """Where each design may lie, given the one before; None without a constraint."""
+        return feasible_range(self.designs, self.horizon, self.constraint)
+
+    def sketch(self) -> Sketch:
+        """What a drawing of an experiment needs to know; by default from the structure."""
+        return default_sketch(self)
+
+    @property
+    def states_follow_data(self) -> bool:
+        """Whether `states_before` gives the states of a history without θ: no likelihood then
+        needs a loop over time.
+        """
+        return self.exchangeable_steps or self.exchangeable_transitions
+
+    @property
+    def can_order_blocks(self) -> bool:
+        """Whether the exchangeable blocks are so few that a density can sum over all orders."""
+        return self.exchangeable <= LARGEST_ORDERED
+
+    @property
+    def narrow_posterior(self) -> bool:
+        """Whether a good experiment leaves a posterior so narrow that particles which start from
+        the prior miss it: designs can close in on each of several blocks.
+        """
+        return self.exchangeable > 1
+
+    @property
+    def tight_bound(self) -> str | None:
+        """The name in `bounds.BOUNDS` of the bound that is tight for this task; None without a
+        density, where no bound can be known to be.
+        """
+        from scorebed.tasks.nuisance import has_nuisance  # which imports this module
+
+        if not self.has_density:
+            return None
+        if has_nuisance(self):
+            return "contrastive"
+        return "importance" if self.can_order_blocks else "smc"
 
     @property
     def outcome_dim(self) -> int:
@@ -67,8 +131,8 @@ class Task(eqx.Module):
 
     @property
     def noise_dim(self) -> int:
-        """Number of standard normal numbers that make the outcome of a step, dn: as many as it has
-        coordinates, or more.
+        """Standard normal numbers that make the outcome of a step, dn: one per coordinate, or
+        more.
         """
         return self.outcome_dim + self.extra_noise
 
@@ -106,13 +170,49 @@ class Task(eqx.Module):
     ) -> State:
         """The state after a step."""
 
+    def states_before(self, ys: Float[Array, "T dy"]) -> State:
+        """The state before every step, from the outcomes alone; refused unless
+        `states_follow_data`.
+        """
+        del ys
+        raise _states_need_theta(self, "states from the data", "use `initial` and `advance`.")
+
+    def state_before(self, ys: Float[Array, "T dy"], t: Int[Array, ""]) -> State:
+        """The state before step t, counted from 0; rows of `ys` from t on may hold anything."""
+        del ys, t
+        raise _states_need_theta(self, "states from the data", "use `initial` and `advance`.")
+
+    def guess_block(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> BlockGuess | None:
+        """Where in z any one of the exchangeable blocks may lie, judged without the others; None
+        leaves it at the prior. A guess only steers SMC bounds: a bad one makes them wide, not
+        wrong. No NLE.
+        """
+        del ys, xis
+        return None
+
 
 SomeTask = TypeVar("SomeTask", bound=Task)
 
 
+def require_data_states(task: SomeTask, purpose: str, *, fix: str) -> SomeTask:
+    """The task, refused unless its states follow from the data."""
+    if not task.states_follow_data:
+        raise _states_need_theta(task, purpose, fix)
+    return task
+
+
+def _states_need_theta(task: Task, purpose: str, fix: str) -> InvalidValueError:
+    return InvalidValueError(
+        f"a task for {purpose}",
+        got=type(task).__name__,
+        expected="independent steps or Markov transitions",
+        fix=fix,
+    )
+
+
 def frozen(task: SomeTask) -> SomeTask:
-    """The task without gradients in its arrays: they are the model's, not of the network that holds
-    it, and are not trained.
+    """The task with a stop-gradient on its arrays: a network that holds a task does not train
+    it.
     """
     return jax.tree.map(
         lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, task
@@ -120,7 +220,16 @@ def frozen(task: SomeTask) -> SomeTask:
 
 
 class IID(Task):
-    """Steps are independent given θ: there is no state, and (y_t, ξ_t) pairs are exchangeable."""
+    """Steps are independent given θ: there is no state, and (ξ_t, y_t) pairs are exchangeable."""
+
+    structure: ClassVar[str] = "iid"
+    exchangeable_steps: ClassVar[bool] = True
+
+    def states_before(self, ys: Float[Array, "T dy"]) -> None:
+        del ys
+
+    def state_before(self, ys: Float[Array, "T dy"], t: Int[Array, ""]) -> None:
+        del ys, t
 
     def initial(self, theta: Float[Array, " k"]) -> None:
         del theta
@@ -140,9 +249,18 @@ class Markov(Task):
     first state is known.
     """
 
+    structure: ClassVar[str] = "markov"
+    exchangeable_transitions: ClassVar[bool] = True
+
     @abc.abstractmethod
     def start(self) -> Float[Array, " dy"]:
         """y_0."""
+
+    def states_before(self, ys: Float[Array, "T dy"]) -> Float[Array, "T dy"]:
+        return jnp.concatenate([self.start()[None].astype(ys.dtype), ys[:-1]])
+
+    def state_before(self, ys: Float[Array, "T dy"], t: Int[Array, ""]) -> Float[Array, " dy"]:
+        return jnp.where(t > 0, ys[t - 1], self.start().astype(ys.dtype))
 
     def initial(self, theta: Float[Array, " k"]) -> Float[Array, " dy"]:
         del theta
@@ -166,8 +284,8 @@ class History(Task):
 
 
 class Implicit(Task):
-    """A model that can be simulated but has no density: `outcome` is all there is, of a noise that
-    may have `extra_noise`.
+    """A model that can be simulated but has no density: `outcome` is all there is, and its noise
+    may have more coordinates (`extra_noise`).
     """
 
     def log_prob(
@@ -180,8 +298,7 @@ class Implicit(Task):
         del y, theta, state, xi
         raise NoDensityError(
             f"the density of {type(self).__name__}, got a model without one (Implicit), expected "
-            f"`log_prob`. "
-            "Fix: use what needs none: --method score, varpost, jointvarpost or random."
+            "`log_prob`. Fix: use what needs none: --method score, varpost, jointvarpost or random."
         )
 
 

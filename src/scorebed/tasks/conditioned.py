@@ -1,10 +1,10 @@
-"""A task some of whose parameters are told: ψ becomes a design, the same in every step, and what
-remains unknown is η.
+"""A task conditioned on some of its parameters: ψ is appended to the design, the same in every step,
+and only η is unknown.
 
     p(y | ξ′, η) = p(y | ξ, ψ, η),   ξ′ = (ξ, ψ)
 
-The score of p(y | ξ, ψ), which the EIG on ψ needs, is the *marginal* score of this task: every
-network that learns the one learns the other. θ keeps its length; its ψ are overwritten by those of
+The score of p(y | ξ, ψ), which the EIG on ψ needs, is the *marginal* score of this task, so every
+network that can learn one can learn the other. θ keeps its length; its ψ is overwritten by that of
 the design."""
 
 import abc
@@ -19,12 +19,15 @@ from scorebed.tasks.base import IID, History, Markov, State, Task
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Quantity, Real, Space
 
-Begun: TypeAlias = tuple[Bool[Array, ""], State]
+# Whether the first step is over, and the state of the task if it is.
+Started: TypeAlias = tuple[Bool[Array, ""], State]
 
 
-class _Known(Task):
+class _Conditioned(Task):
+    """`given` are the coordinates of ψ in θ."""
+
     task: eqx.AbstractVar[Task]
-    known: eqx.AbstractVar[tuple[int, ...]]
+    given: eqx.AbstractVar[tuple[int, ...]]
 
     @property
     def horizon(self) -> int:  # type: ignore[override]
@@ -36,9 +39,9 @@ class _Known(Task):
 
     @property
     def designs(self) -> Space:  # type: ignore[override]
-        """Names for ξ′; it is put together from ξ and ψ, and never drawn or constrained."""
+        """Names of ξ′, which is made of ξ and ψ, and never drawn or constrained."""
         return Real(
-            self.task.designs.quantities + tuple(self.task.prior.quantities[i] for i in self.known)
+            self.task.designs.quantities + tuple(self.task.prior.quantities[i] for i in self.given)
         )
 
     @property
@@ -57,19 +60,19 @@ class _Known(Task):
     def extra_noise(self) -> int:  # type: ignore[override]
         return self.task.extra_noise
 
-    def told(
+    def split(
         self, theta: Float[Array, " k"], xi: Float[Array, " dx"]
-    ) -> tuple[Float[Array, " k"], Float[Array, " own"]]:
-        """θ with ψ from the design, and ξ. Written out in scalars, as tasks are."""
+    ) -> tuple[Float[Array, " k"], Float[Array, " rest"]]:
+        """θ with the ψ of ξ′, and ξ. Written out in scalars, as tasks are."""
         dx = self.task.designs.dim
-        place = {i: dx + n for n, i in enumerate(self.known)}
+        place = {i: dx + n for n, i in enumerate(self.given)}
         return jnp.stack(
             [xi[place[i]] if i in place else theta[i] for i in range(self.prior.dim)]
         ), xi[:dx]
 
     @abc.abstractmethod
-    def own_state(self, theta: Float[Array, " k"], state: State) -> State:
-        """The state of the task itself, all of θ being told."""
+    def task_state(self, theta: Float[Array, " k"], state: State) -> State:
+        """The state of `task`, given all of θ."""
 
     def outcome(
         self,
@@ -78,8 +81,8 @@ class _Known(Task):
         xi: Float[Array, " dx"],
         noise: Float[Array, " dn"],
     ) -> Float[Array, " dy"]:
-        theta, xi = self.told(theta, xi)
-        return self.task.outcome(theta, self.own_state(theta, state), xi, noise)
+        theta, xi = self.split(theta, xi)
+        return self.task.outcome(theta, self.task_state(theta, state), xi, noise)
 
     def log_prob(
         self,
@@ -88,76 +91,80 @@ class _Known(Task):
         state: State,
         xi: Float[Array, " dx"],
     ) -> Scalar:
-        theta, xi = self.told(theta, xi)
-        return self.task.log_prob(y, theta, self.own_state(theta, state), xi)
+        theta, xi = self.split(theta, xi)
+        return self.task.log_prob(y, theta, self.task_state(theta, state), xi)
 
 
-class KnownIID(_Known, IID):
+class ConditionedIID(_Conditioned, IID):
     """Steps are independent given ψ and η."""
 
     task: IID
-    known: tuple[int, ...] = eqx.field(static=True)
+    given: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, task: IID, known: tuple[int, ...]):
-        self.task, self.known = task, known
+    def __init__(self, task: IID, given: tuple[int, ...]):
+        self.task, self.given = task, given
 
-    def own_state(self, theta: Float[Array, " k"], state: None) -> None:
+    def task_state(self, theta: Float[Array, " k"], state: None) -> None:
         del theta, state
 
 
-class KnownMarkov(_Known, Markov):
+class ConditionedMarkov(_Conditioned, Markov):
     """The state is the previous outcome."""
 
     task: Markov
-    known: tuple[int, ...] = eqx.field(static=True)
+    given: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, task: Markov, known: tuple[int, ...]):
-        self.task, self.known = task, known
+    def __init__(self, task: Markov, given: tuple[int, ...]):
+        self.task, self.given = task, given
 
     def start(self) -> Float[Array, " dy"]:
         return self.task.start()
 
-    def own_state(
+    def task_state(
         self, theta: Float[Array, " k"], state: Float[Array, " dy"]
     ) -> Float[Array, " dy"]:
         del theta
         return state
 
 
-class KnownHistory(_Known, History):
-    """The first state may depend on ψ, which only the first design tells: until then it is
-    put off.
+class ConditionedHistory(_Conditioned, History):
+    """The first state may depend on ψ, which comes with the first design: until then the state is
+    not used.
     """
 
     task: Task
-    known: tuple[int, ...] = eqx.field(static=True)
+    given: tuple[int, ...] = eqx.field(static=True)
 
-    def __init__(self, task: Task, known: tuple[int, ...]):
-        self.task, self.known = task, known
+    def __init__(self, task: Task, given: tuple[int, ...]):
+        self.task, self.given = task, given
 
-    def initial(self, theta: Float[Array, " k"]) -> Begun:
+    def initial(self, theta: Float[Array, " k"]) -> Started:
         return jnp.asarray(False), self.task.initial(theta)
 
-    def own_state(self, theta: Float[Array, " k"], state: Begun) -> State:
-        begun, before = state
-        return jax.tree.map(lambda a, b: jnp.where(begun, a, b), before, self.task.initial(theta))
+    def task_state(self, theta: Float[Array, " k"], state: Started) -> State:
+        started, before = state
+        return jax.tree.map(lambda a, b: jnp.where(started, a, b), before, self.task.initial(theta))
 
     def advance(
         self,
         theta: Float[Array, " k"],
-        state: Begun,
+        state: Started,
         xi: Float[Array, " dx"],
         y: Float[Array, " dy"],
-    ) -> Begun:
-        theta, xi = self.told(theta, xi)
-        return jnp.asarray(True), self.task.advance(theta, self.own_state(theta, state), xi, y)
+    ) -> Started:
+        theta, xi = self.split(theta, xi)
+        return jnp.asarray(True), self.task.advance(theta, self.task_state(theta, state), xi, y)
 
 
-def with_known(task: Task, known: tuple[int, ...]) -> KnownIID | KnownMarkov | KnownHistory:
-    """`task` with the parameters of these coordinates told by the design."""
+def condition_on(
+    task: Task, given: tuple[int, ...]
+) -> ConditionedIID | ConditionedMarkov | ConditionedHistory:
+    """`task` with these coordinates of θ appended to its designs."""
     if isinstance(task, IID):
-        return KnownIID(task, known)
-    return KnownMarkov(task, known) if isinstance(task, Markov) else KnownHistory(task, known)
+        return ConditionedIID(task, given)
+    if isinstance(task, Markov):
+        return ConditionedMarkov(task, given)
+    return ConditionedHistory(task, given)
 
 
 def append_parameters(

@@ -1,21 +1,21 @@
-"""Limits that tie the designs of an experiment together: sampling times in order, settings that may
-change only so much.
+"""Constraints between the designs of an experiment: sampling times in order, settings that change
+by a limited amount per step.
 
     class SamplingTimes(IID, Gaussian):
         designs = ranges({"time [h]": (0.1, 24.0)})
         constraint = ordered(gap=0.5)
 
-Given the design before it, a coordinate of ξ_t may lie anywhere in a range [a_t, b_t]. A policy and
-a sampler go on choosing freely in the whole design space, and their choice v is placed in that
-range by a map that is increasing in v:
+Given the previous design, a coordinate of ξ_t may lie anywhere in a range [a_t, b_t]. Policies and
+samplers still choose freely in the whole design space; a map that increases in their choice v puts
+it into that range:
 
-    ξ_t = a_t + (b_t − a_t) · share(v),      share(v) = F(v), or 1 − (1 − F(v))^{1/n} for coordinates in rising order
+    ξ_t = a_t + (b_t − a_t) · share(v)
+    share(v) = F(v), or 1 − (1 − F(v))^{1/n} for coordinates in rising order
 
-F is the place of v in its own range, from 0 to 1, and n the number of steps left, this one
-included: the share is then the quantile function of the smallest of n uniform numbers, so that
-independent uniform choices become uniform numbers in order. The task itself knows nothing of all
-this: its steps stay independent, its designs are physical ones, and its score is learnt as fast as
-before."""
+F is the position of v within the design space, from 0 to 1, and n the number of steps left,
+counting this one: the share is then the quantile function of the smallest of n uniform numbers, so
+that independent uniform choices become sorted uniform numbers. The model is untouched: its steps
+stay independent, its designs are physical ones, and its score is as easy to learn as before."""
 
 import dataclasses
 import math
@@ -27,17 +27,17 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from scorebed.errors import InvalidValueError, UnknownNameError, require
-from scorebed.tasks.spaces import Box, Space
+from scorebed.tasks.spaces import Space
 
-# The largest place in a range: beyond it the slope of the share is infinite, while that of tanh is
+# The largest position within a range: beyond it the slope of the share is infinite, and that of tanh
 # zero.
 LAST = 1 - 1e-6
 
 
 @dataclasses.dataclass(frozen=True)
 class Limit:
-    """What holds for one coordinate: in rising order, at least `gap` apart, and at most `change`
-    from the design before.
+    """The constraint on one coordinate: in rising order, at least `gap` apart, and at most `change`
+    from the previous design.
 
     `start` is the design before the first step, if there is one.
     """
@@ -48,7 +48,7 @@ class Limit:
     start: float | None = None
 
     def joined(self, other: "Limit") -> "Limit":
-        """Both at once."""
+        """Both limits together."""
         starts = [limit.start for limit in (self, other) if limit.start is not None]
         return Limit(
             self.rising or other.rising,
@@ -60,8 +60,8 @@ class Limit:
 
 @dataclasses.dataclass(frozen=True)
 class Constraint:
-    """Limits by the names of design coordinates; no name stands for the only coordinate. Join two
-    of them with `&`.
+    """Limits by the names of design coordinates; an empty name is the only coordinate. Join two
+    constraints with `&`.
     """
 
     limits: tuple[tuple[str, Limit], ...]
@@ -81,7 +81,7 @@ class Constraint:
                     "a constraint",
                     got="no name",
                     expected=f"one of {', '.join(names)}",
-                    fix=f'say which design it is about, like "{space.quantities[0]}".',
+                    fix=f'name the design, like "{space.quantities[0]}".',
                 )
             elif name not in names:
                 raise UnknownNameError("design of a constraint", name, names)
@@ -91,15 +91,13 @@ class Constraint:
 
 
 def ordered(*names: str, gap: float | int = 0.0) -> Constraint:
-    """Designs that rise from step to step within their range, such as sampling times, by at least
-    `gap`.
-    """
+    """Designs that rise from step to step by at least `gap`, such as sampling times."""
     require(
         _number(gap) and gap >= 0,
         "the gap between ordered designs",
         got=repr(gap),
         expected="a number from 0",
-        fix="give the least difference of two designs in a row, or leave it out.",
+        fix="give the smallest difference between successive designs, or leave it out.",
     )
     return Constraint(tuple((name, Limit(rising=True, gap=float(gap))) for name in names or ("",)))
 
@@ -107,8 +105,8 @@ def ordered(*names: str, gap: float | int = 0.0) -> Constraint:
 def steps_at_most(
     change: Mapping[str, Any] | float | int, *, start: Mapping[str, Any] | None = None
 ) -> Constraint:
-    """|ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate; `start` is what the first design may not
-    be far from, if anything.
+    """|ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate; `start` is ξ_0, if the first step is
+    limited too.
     """
     changes = change if isinstance(change, Mapping) else {"": change}
     for name, value in changes.items():
@@ -140,15 +138,15 @@ def steps_at_most(
 
 
 class Inverse(NamedTuple):
-    """The free choice that a design came from, and log |dξ/dv| of every coordinate."""
+    """The free choice v behind a design, and log |dξ/dv| of every coordinate."""
 
     free: Float[Array, " dx"]
     log_slope: Float[Array, " dx"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Reach:
-    """Where the designs of an experiment may lie, step by step. Made by `reach_of`."""
+class FeasibleRange:
+    """Where the designs of an experiment may lie, step by step. Made by `feasible_range`."""
 
     space: Space
     horizon: int
@@ -156,13 +154,13 @@ class Reach:
 
     def __post_init__(self) -> None:
         for limit, quantity, low, high in zip(
-            self.limits, self.space.quantities, *_ends(self.space), strict=True
+            self.limits, self.space.quantities, *self.space.limits, strict=True
         ):
             name = f"the constraint on '{quantity.name}'"
             if limit.rising:
                 first = low if limit.start is None else limit.start + limit.gap
                 require(
-                    isinstance(self.space, Box),
+                    self.space.bounded,
                     name,
                     got="an unbounded design",
                     expected="one with a range",
@@ -172,7 +170,7 @@ class Reach:
                     first + (self.horizon - 1) * limit.gap < high,
                     name,
                     got=f"{self.horizon} designs at least {limit.gap:g} apart",
-                    expected=f"room for them below {high:g}",
+                    expected=f"designs that all fit below {high:g}",
                     fix="make the gap or the horizon smaller, or the range larger.",
                 )
             require(
@@ -191,10 +189,10 @@ class Reach:
             )
 
     def start(self) -> Float[Array, " dx"]:
-        """The design before the first step; the lower end of the range, which nothing refers to,
-        where there is none.
+        """The design before the first step. Where there is none it is the lower limit, which
+        nothing uses.
         """
-        low, _ = _ends(self.space)
+        low, _ = self.space.limits
         return jnp.asarray(
             [
                 limit.start if limit.start is not None else (a if math.isfinite(a) else 0.0)
@@ -207,9 +205,9 @@ class Reach:
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
         """[a_t, b_t] of step number `step`, counted from 0, after the design `previous`.
 
-        An experimenter may have used another design than the proposed one; where no room is left
-        the range is a point."""
-        low, high = (jnp.asarray(end, previous.dtype) for end in _ends(self.space))
+        An experimenter may have used a design other than the proposed one; where that leaves
+        nothing, the range is a single point."""
+        low, high = (jnp.asarray(end, previous.dtype) for end in self.space.limits)
         gap, change = (
             jnp.asarray([getattr(x, n) for x in self.limits], previous.dtype)
             for n in ("gap", "change")
@@ -229,7 +227,7 @@ class Reach:
         """ξ_t from a free choice in the design space."""
         a, b = self.interval(previous, step)
         share = -jnp.expm1(
-            self._power(step, free.dtype) * jnp.log1p(-jnp.minimum(self._place(free), LAST))
+            self._power(step, free.dtype) * jnp.log1p(-jnp.minimum(self._position(free), LAST))
         )
         bounded = jnp.isfinite(a) & jnp.isfinite(b)
         a, b = jnp.where(bounded, a, 0), jnp.where(bounded, b, 0)
@@ -238,7 +236,7 @@ class Reach:
     def lift(
         self, xi: Float[Array, " dx"], previous: Float[Array, " dx"], step: Int[Array, ""]
     ) -> Inverse:
-        """The free choice that `place` makes ξ of, and the slope of that map."""
+        """The inverse of `place`, and the slope of that map."""
         a, b = self.interval(previous, step)
         bounded = jnp.isfinite(a) & jnp.isfinite(b)
         width = jnp.where(
@@ -246,16 +244,16 @@ class Reach:
         )
         share = jnp.clip(jnp.where(bounded, (xi - jnp.where(bounded, a, 0)) / width, 0), 0, LAST)
         power = self._power(step, xi.dtype)
-        place = jnp.minimum(-jnp.expm1(jnp.log1p(-share) / power), LAST)
-        log_share = jnp.log(power) + (power - 1) * jnp.log1p(-place)
-        free, log_place = self._unplace(place)
+        position = jnp.minimum(-jnp.expm1(jnp.log1p(-share) / power), LAST)
+        log_share = jnp.log(power) + (power - 1) * jnp.log1p(-position)
+        free, log_position = self._from_position(position)
         return Inverse(
             jnp.where(bounded, free, xi),
-            jnp.where(bounded, jnp.log(width) + log_share + log_place, 0),
+            jnp.where(bounded, jnp.log(width) + log_share + log_position, 0),
         )
 
     def obey(self, frees: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
-        """A whole sequence of free choices made designs, one after another."""
+        """The designs of a sequence of free choices, placed one after another."""
 
         def step(previous: Array, data: tuple[Array, Array]) -> tuple[Array, Array]:
             free, t = data
@@ -267,21 +265,23 @@ class Reach:
         )[1]
 
     def before(self, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
-        """The design before each of a sequence."""
+        """The previous design of each in a sequence."""
         return jnp.concatenate([self.start()[None].astype(xis.dtype), xis[:-1]])
 
     def holds(self, xis: Float[Array, "T dx"], *, slack: float = 1e-5) -> Bool[Array, ""]:
-        """Whether a sequence of designs obeys, up to `slack` of its range or scale."""
+        """Whether a sequence of designs obeys the constraint, up to `slack` of its range or
+        scale.
+        """
         a, b = jax.vmap(self.interval)(self.before(xis), jnp.arange(len(xis)))
-        room = slack * jnp.abs(
+        tolerance = slack * jnp.abs(
             self.space.constrain(jnp.ones(self.space.dim))
             - self.space.constrain(-jnp.ones(self.space.dim))
         )
-        room = room.astype(xis.dtype)
-        return jnp.all((a - room <= xis) & (xis <= b + room))
+        tolerance = tolerance.astype(xis.dtype)
+        return jnp.all((a - tolerance <= xis) & (xis <= b + tolerance))
 
     def words(self) -> str:
-        """What holds, for a person."""
+        """The constraint in words."""
         parts = []
         for limit, q in zip(self.limits, self.space.quantities, strict=True):
             unit = f" {q.unit}" if q.unit else ""
@@ -295,39 +295,37 @@ class Reach:
         return "; ".join(parts)
 
     def _anchored(self, step: Int[Array, ""]) -> Bool[Array, " dx"]:
-        """Which coordinates have a design before them."""
+        """Which coordinates have a previous design."""
         return (step > 0) | jnp.asarray([limit.start is not None for limit in self.limits])
 
     def _power(self, step: Int[Array, ""], dtype: Any) -> Float[Array, " dx"]:
-        """1/n for coordinates in order, where the rest of the range has to hold n designs; 1 for
+        """1/n for coordinates in order, since the rest of the range has to hold n designs; 1 for
         the others.
         """
         sorts = jnp.asarray([limit.rising and limit.change == math.inf for limit in self.limits])
         return jnp.where(sorts, 1 / jnp.maximum(self.horizon - step, 1).astype(dtype), 1)
 
-    def _place(self, free: Float[Array, " dx"]) -> Float[Array, " dx"]:
-        """Where in its own range a choice lies, from 0 to 1; without limits, by the tanh that a box
-        would have.
+    def _position(self, free: Float[Array, " dx"]) -> Float[Array, " dx"]:
+        """Where in the design space a choice lies, from 0 to 1; in an unbounded space, after the
+        tanh of a box.
         """
         normal = self.space.normalise(free)
-        return jnp.clip(
-            (1 + (normal if isinstance(self.space, Box) else jnp.tanh(normal))) / 2, 0, 1
-        )
+        return jnp.clip((1 + (normal if self.space.bounded else jnp.tanh(normal))) / 2, 0, 1)
 
-    def _unplace(
-        self, place: Float[Array, " dx"]
+    def _from_position(
+        self, position: Float[Array, " dx"]
     ) -> tuple[Float[Array, " dx"], Float[Array, " dx"]]:
-        """The inverse of `_place`, and the logarithm of its slope, d place / d free."""
-        if isinstance(self.space, Box):
-            low, high = (jnp.asarray(end, place.dtype) for end in _ends(self.space))
-            return low + (high - low) * place, -jnp.log(high - low)
-        u = jnp.arctanh(jnp.clip(2 * place - 1, -LAST, LAST))
+        """The inverse of `_position`, and the logarithm of its slope, d position / d free."""
+        if self.space.bounded:
+            low, high = (jnp.asarray(end, position.dtype) for end in self.space.limits)
+            return low + (high - low) * position, -jnp.log(high - low)
+        u = jnp.arctanh(jnp.clip(2 * position - 1, -LAST, LAST))
         free = self.space.constrain(u)
         return free, jnp.log((1 - jnp.tanh(u) ** 2) / 2) - self.space.log_jacobian(u)
 
 
-def reach_of(space: Space, horizon: int, constraint: object) -> Reach | None:
-    """The constraint of a task, bound to its designs; None if there is none."""
+def feasible_range(space: Space, horizon: int, constraint: object) -> FeasibleRange | None:
+    """A task's constraint, applied to its designs and horizon; None if there is none."""
     if constraint is None:
         return None
     if not isinstance(constraint, Constraint):
@@ -337,13 +335,7 @@ def reach_of(space: Space, horizon: int, constraint: object) -> Reach | None:
             expected="ordered(…), steps_at_most(…), or both joined by &",
             fix="write constraint = ordered(), or leave it out.",
         )
-    return Reach(space, horizon, constraint.on(space))
-
-
-def _ends(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if isinstance(space, Box):
-        return space.low, space.high
-    return (-math.inf,) * space.dim, (math.inf,) * space.dim
+    return FeasibleRange(space, horizon, constraint.on(space))
 
 
 def _number(value: object) -> bool:

@@ -1,12 +1,12 @@
-"""A task some of whose steps are over: the same model, with what they taught as its prior, and only
-the other steps to come.
+"""The rest of a task, after its first steps: the same model, with what those steps taught as its
+prior, and the remaining steps as its horizon.
 
-What follows from the past besides the prior: a Markov task starts from its last outcome, a task
-with a state of its own from the state that its past led to (for every θ by itself), and a
-constraint goes on from the last design.
+The past matters in three other ways: a Markov task starts from its last outcome, a `History` task
+from the state that its past led to (for each θ separately), and a constraint continues from the
+last design.
 
-The past is kept in arrays, so that a compiled program serves every history of one length (under a
-constraint, of one last design); training leaves them alone."""
+The past is stored in arrays, so that one compiled program serves every history of the same length
+(under a constraint, with the same last design). They are not trained."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -20,13 +20,14 @@ from jaxtyping import Array, Float, Scalar
 from scorebed.errors import require
 from scorebed.tasks.base import IID, History, Markov, State, Task
 from scorebed.tasks.constraints import Constraint, Limit
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Prior
+from scorebed.tasks.sketch import Sketch
 from scorebed.tasks.spaces import Quantity, Space
 
 
 class Continued(Task):
-    """What all three structures share: the model of `base`. Made by `continued`."""
+    """What the three structures share: the model of `base`. Made by `continued`."""
 
     base: eqx.AbstractVar[Task]
 
@@ -47,7 +48,7 @@ class Continued(Task):
         return self.base.has_density
 
     @property
-    def cost(self) -> Cost | None:  # type: ignore[override]
+    def cost(self) -> DesignCost | None:  # type: ignore[override]
         return self.base.cost
 
     @property
@@ -57,6 +58,9 @@ class Continued(Task):
     @property
     def extra_noise(self) -> int:  # type: ignore[override]
         return self.base.extra_noise
+
+    def sketch(self) -> Sketch:
+        return self.base.sketch()
 
     def outcome(
         self,
@@ -78,7 +82,7 @@ class Continued(Task):
 
 
 class ContinuedIID(Continued, IID):
-    """Independent steps: the past is in the prior alone."""
+    """Independent steps: the past is in the prior only."""
 
     base: Task
     prior: Prior
@@ -100,7 +104,7 @@ class ContinuedMarkov(Continued, Markov):
 
 
 class ContinuedHistory(Continued, History):
-    """The state before the next step is the one that the past led to, replayed for every θ."""
+    """The state before the next step is where the past led to, replayed for each θ."""
 
     base: Task
     prior: Prior
@@ -131,11 +135,12 @@ def continued(
     *,
     steps: int | None = None,
 ) -> Continued:
-    """What is left of `task` after the designs and outcomes of its first steps, with `prior` as
-    what is known by now.
+    """The rest of `task` after the designs and outcomes of its first steps; `prior` is what they
+    taught.
 
-    `steps` are those to come. Left out, they are the rest of the task's horizon, of which one at
-    least is over; given, they may be fewer or more than that, and the past may be empty."""
+    `steps` is the number of steps to come: by default the rest of the task's horizon, after at
+    least one step. If it is given, it may be smaller or larger than that, and the past may be
+    empty."""
     dims = (task.designs.dim, task.outcome_dim)
     left = task.horizon - len(xis) if steps is None else steps
     fits = len(xis) == len(ys) and all(
@@ -147,8 +152,7 @@ def continued(
         got=f"{len(xis)} designs and {len(ys)} outcomes"
         + ("" if steps is None else f" before {steps} steps"),
         expected=f"{f'1 to {task.horizon - 1}' if steps is None else 'any number of'} steps of "
-        f"{dims[0]} designs and "
-        f"{dims[1]} outcomes",
+        f"{dims[0]} designs and {dims[1]} outcomes",
         fix="leave at least one step to be designed, or raise the horizon.",
     )
     made: dict[str, Any] = {
@@ -179,20 +183,22 @@ def state_after(
 
 
 def _constraint(task: Task, xis: Sequence[Sequence[float]]) -> Constraint | None:
-    """That of the task, from the last design on. In numbers of Python: ranges are checked when they
-    are made.
+    """That of the task, continued from the last design. The numbers are Python's, because ranges
+    are checked at construction.
     """
-    reach = task.reach
-    if reach is None or task.constraint is None or not len(xis):
+    feasible = task.feasible
+    if feasible is None or task.constraint is None or not len(xis):
         return task.constraint
-    tied = zip(reach.limits, task.designs.quantities, xis[-1], strict=True)
+    coordinates = zip(feasible.limits, task.designs.quantities, xis[-1], strict=True)
     return task.constraint & Constraint(
-        tuple((q.name, Limit(start=float(last))) for limit, q, last in tied if limit != Limit())
+        tuple(
+            (q.name, Limit(start=float(last))) for limit, q, last in coordinates if limit != Limit()
+        )
     )
 
 
 def _rows(values: Sequence[Sequence[float]], dim: int) -> Float[Array, "t dim"]:
-    """In the precision that everything computes with. Numbers of Python have more digits."""
+    """As arrays of the default precision, which is less than that of Python's floats."""
     return jnp.asarray(
         np.asarray(values, np.float64).reshape(len(values), dim), jnp.result_type(float)
     )

@@ -19,7 +19,7 @@ from scorebed.tasks.spaces import Quantity
 
 
 @dataclasses.dataclass(frozen=True)
-class Cost:
+class DesignCost:
     """cost(ξ) of one design in its own unit, and `price`: how many nats a unit is worth."""
 
     quantity: Quantity

@@ -22,7 +22,7 @@ import numpyro.distributions as dist
 from scorebed.errors import InvalidValueError, require
 from scorebed.tasks.constraints import ordered as ordered
 from scorebed.tasks.constraints import steps_at_most as steps_at_most
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Independent, Marginal
 from scorebed.tasks.spaces import Box, Quantity, Real
 
@@ -146,9 +146,9 @@ def unbounded(*names: str, scale: float | int) -> Real:
     return Real(_unlike("designs", tuple(quantity(name) for name in names)), float(scale))
 
 
-def priced(name: str, function: Any, *, nats: float | int) -> Cost:
+def priced(name: str, function: Any, *, nats: float | int) -> DesignCost:
     """What a design costs, `function(xi)`, and how many nats a unit of that cost is worth."""
-    return Cost(quantity(name), function, float(nats))
+    return DesignCost(quantity(name), function, float(nats))
 
 
 def _unlike(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:

@@ -1,11 +1,11 @@
-"""What an experiment is about: θ = (ψ, η), where ψ are the parameters of interest and η a nuisance.
+"""Nuisance parameters: θ = (ψ, η), where ψ is of interest and η is not.
 
     EIG on ψ = E[log p(y | ψ, ξ) − log p(y | ξ)],   p(y | ψ, ξ) = E_{p(η|ψ)} p(y | ψ, η, ξ)
 
-A task names ψ by `interest = ("strength",)`; one that names nothing is about all of θ. Draws of p(η
-| ψ) come from the latent map θ = f(z): the z of ψ stay, those of η are drawn anew. That is right
-where ψ depends on its own z alone: independent priors, and correlated ones in which the parameters
-of interest come first. Others are refused."""
+A task names ψ by `interest = ("strength",)`; without it all of θ is of interest. Draws of p(η | ψ)
+come from the latent map θ = f(z): the z of ψ are kept, and those of η are drawn again. That is
+valid if ψ does not depend on the z of η: for independent priors, and for correlated ones in which
+the parameters of interest come first. Others are refused."""
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from scorebed.keys import named
 from scorebed.tasks.base import Task
 
 DRAWS = 64
-ROUNDING = 1e-3  # of the spread of a parameter: changes below it are none
+ROUNDING = 1e-3  # of the spread of a parameter: smaller changes are rounding
 
 
 def of_interest(task: Task) -> tuple[int, ...]:
@@ -46,8 +46,8 @@ def has_nuisance(task: Task) -> bool:
 
 
 def needs_conditional_score(task: Task) -> tuple[int, ...] | None:
-    """The parameters that a score in place of log p(y | ψ, ξ) has to be told; None where the task
-    gives that term itself, by its likelihood or by additive noise.
+    """The coordinates of ψ, if the score of log p(y | ψ, ξ) has to be learned; None if the task
+    gives that term, by its likelihood or by additive noise.
     """
     if has_nuisance(task) or not (task.has_density or task.additive_noise):
         return of_interest(task)
@@ -57,7 +57,9 @@ def needs_conditional_score(task: Task) -> tuple[int, ...] | None:
 def resample_nuisance(
     task: Task, z: Float[Array, " k"], fresh: Float[Array, "*b k"]
 ) -> Float[Array, "*b k"]:
-    """z with the coordinates of η taken from `fresh` ~ N(0, I): f of it is a draw of p(θ | ψ)."""
+    """z with the coordinates of η replaced by those of `fresh` ~ N(0, I): its f(z) is a draw of
+    p(θ | ψ).
+    """
     kept = of_interest(task)
     return jnp.where(jnp.asarray([i in kept for i in range(len(z))]), z, fresh)
 
@@ -71,7 +73,7 @@ def check_interest(task: Task, *, key: PRNGKeyArray) -> None:
     if names:
         raise InvalidValueError(
             f"the prior of {type(task).__name__}",
-            got=f"{names} of interest, made from the latent numbers of nuisance parameters",
+            got=f"{names} of interest, which depends on the latent numbers of nuisance parameters",
             expected="parameters of interest that do not depend on the others",
             fix="use independent priors, or write the parameters of interest first.",
         )
@@ -79,20 +81,20 @@ def check_interest(task: Task, *, key: PRNGKeyArray) -> None:
 
 @eqx.filter_jit
 def _changes(task: Task, key: PRNGKeyArray) -> Bool[Array, " k"]:
-    """Which parameters differ when the z of η are drawn anew."""
+    """Which parameters change when the z of η are drawn again."""
     z, fresh = (jr.normal(named(key, part), (DRAWS, task.prior.dim)) for part in ("z", "fresh"))
-    anew = jax.vmap(lambda z, fresh: resample_nuisance(task, z, fresh))(z, fresh)
-    before, after = (jax.vmap(task.prior.from_latent)(each) for each in (z, anew))
-    # The same numbers may be rounded differently at two places of one program.
+    redrawn = jax.vmap(lambda z, fresh: resample_nuisance(task, z, fresh))(z, fresh)
+    before, after = (jax.vmap(task.prior.from_latent)(each) for each in (z, redrawn))
+    # A compiled program may round equal numbers differently in two places.
     return (jnp.abs(after - before) > ROUNDING * before.std(0)).any(0)
 
 
 def refuse_nuisance(task: Task, what: str, fix: str) -> None:
-    """For methods that are about all of θ: refuse a task that is not."""
+    """Refuse nuisance parameters, for methods in which all of θ is of interest."""
     if has_nuisance(task):
         raise InvalidValueError(
             f"{what} of {type(task).__name__}",
             got="a task with nuisance parameters",
-            expected="one about all of them",
+            expected="one without them",
             fix=fix,
         )

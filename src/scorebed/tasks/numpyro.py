@@ -27,7 +27,7 @@ from numpyro.primitives import Messenger
 from scorebed.errors import InvalidValueError, ScorebedError, require
 from scorebed.tasks.base import IID
 from scorebed.tasks.constraints import Constraint
-from scorebed.tasks.cost import Cost
+from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.nuisance import of_interest
 from scorebed.tasks.priors import Prior, latent_map
 from scorebed.tasks.spaces import Quantity, Space
@@ -126,7 +126,7 @@ class NumpyroTask(IID):
     additive_noise: bool = eqx.field(static=True)
     interest: tuple[str, ...] = eqx.field(static=True)  # type: ignore[misc]
     constraint: Constraint | None = eqx.field(static=True)  # type: ignore[misc]
-    cost: Cost | None = eqx.field(static=True)  # type: ignore[misc]
+    cost: DesignCost | None = eqx.field(static=True)  # type: ignore[misc]
 
     def outcome(
         self,
@@ -173,7 +173,7 @@ def from_numpyro(
     additive_noise: bool = False,
     interest: Sequence[str] = (),
     constraint: Constraint | None = None,
-    cost: Cost | None = None,
+    cost: DesignCost | None = None,
 ) -> NumpyroTask:
     """The task of a model of one step, `model(xi)`; `observe` names the sites that are measured,
     `units` those of any sites, and `interest` the parameters that the experiment is about, if not
@@ -228,7 +228,7 @@ def from_numpyro(
         cost=cost,
     )
     of_interest(task)
-    _ = task.reach  # a constraint that does not fit is refused here
+    _ = task.feasible  # a constraint that does not fit is refused here
     # Sites that have no map are refused here, not in the middle of a training.
     z, noise = jnp.zeros(prior.dim), jnp.zeros(task.outcome_dim)
     jax.eval_shape(lambda z: task.outcome(prior.from_latent(z), None, middle, noise), z)

@@ -1,10 +1,12 @@
-"""Where designs live: named coordinates with units, and the map from unconstrained u to designs ξ.
+"""Design spaces: named coordinates with units, and the map from unconstrained u to designs ξ.
 
 Policies and design samplers work in unconstrained coordinates; `constrain` is the paper's output
 activation: ξ = scale · u for an open space and ξ = centre + half-width · tanh(u) for a box."""
 
 import abc
 import dataclasses
+import math
+from typing import ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -29,11 +31,23 @@ class Space(abc.ABC):
     """The designs of one experiment step."""
 
     quantities: tuple[Quantity, ...]
+    # Whether every coordinate has a lower and an upper limit.
+    bounded: ClassVar[bool] = False
 
     @property
     def dim(self) -> int:
         """Number of design coordinates, dx."""
         return len(self.quantities)
+
+    @property
+    def limits(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Lower and upper limits, coordinate by coordinate; infinite in an unbounded space."""
+        return (-math.inf,) * self.dim, (math.inf,) * self.dim
+
+    @property
+    def typical_size(self) -> tuple[float, ...]:
+        """The size of a usual design, coordinate by coordinate."""
+        return (1.0,) * self.dim
 
     @abc.abstractmethod
     def constrain(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
@@ -41,8 +55,8 @@ class Space(abc.ABC):
 
     @abc.abstractmethod
     def unconstrain(self, xi: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
-        """u(ξ), the inverse of `constrain`. On the edge of a box it gives the largest finite u of
-        the precision.
+        """u(ξ), the inverse of `constrain`. At the edge of a box it is the largest u that the
+        precision can represent.
         """
 
     @abc.abstractmethod
@@ -51,7 +65,7 @@ class Space(abc.ABC):
 
     @abc.abstractmethod
     def normalise(self, xi: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
-        """ξ in units of its own range, of order one: what networks see."""
+        """ξ divided by its range or scale, so that it is of order one: the input of networks."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,6 +82,10 @@ class Real(Space):
             expected="a positive number",
             fix="give the typical size of a design.",
         )
+
+    @property
+    def typical_size(self) -> tuple[float, ...]:
+        return (self.scale,) * self.dim
 
     def constrain(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
         return self.scale * u
@@ -88,6 +106,7 @@ class Box(Space):
 
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
+    bounded: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         fits = len(self.low) == len(self.high) == len(self.quantities)
@@ -98,6 +117,14 @@ class Box(Space):
             expected=f"{len(self.quantities)} pairs with low < high",
             fix="give one finite lower and upper limit per design coordinate.",
         )
+
+    @property
+    def limits(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        return self.low, self.high
+
+    @property
+    def typical_size(self) -> tuple[float, ...]:
+        return tuple((b - a) / 2 for a, b in zip(self.low, self.high, strict=True))
 
     @property
     def _centre(self) -> Float[Array, " dx"]:
@@ -116,8 +143,8 @@ class Box(Space):
         return jnp.arctanh(jnp.clip(self.normalise(xi), -edge, edge))
 
     def log_jacobian(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
-        # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which keeps its precision where tanh u
-        # rounds to ±1.
+        # log(1 − tanh² u) = 2 (log 2 − u − softplus(−2u)), which stays precise where tanh u rounds
+        # to ±1.
         return jnp.log(self.half_width) + 2 * (
             jnp.log(2.0).astype(u.dtype) - u - jax.nn.softplus(-2 * u)
         )

@@ -12,11 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.errors import ScorebedError, require
+from scorebed.keys import named
 
 PATIENCE = 5
 
@@ -59,7 +61,13 @@ class Only(NamedTuple):
     members: Sequence[int]
 
 
-class NonFiniteError(ScorebedError):
+class TrainingStoppedError(ScorebedError):
+    """Training cannot go on. `state` is the last good one."""
+
+    state: FitState
+
+
+class NonFiniteError(TrainingStoppedError):
     """Training met five steps in a row whose loss or gradient is not finite. `state` is the last
     good one, ready to go on from: what failed stands where it stood before the five, other restarts
     where they are.
@@ -309,6 +317,65 @@ def fit_one(
         gradient, state, optimiser, steps=steps, block=block, decay=decay, on_step=on_step, key=key
     )
     return eqx.combine(state.average, static)
+
+
+def fit_batch(
+    gradient_for: Callable[[PyTree], Gradient],
+    batch: Any,
+    *,
+    steps: int,
+    optimiser: optax.GradientTransformation,
+    decay: float = 0.0,
+    block: int = 100,
+    on_step: Callable[[StepInfo], Any] = lambda _: None,
+    state: FitState | None = None,
+    members: Sequence[int] | None = None,
+    key: PRNGKeyArray,
+) -> Any:
+    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of
+    them is not trained.
+
+    With `members` only these are trained; each has the key of its own number in the batch, whoever
+    trains beside it."""
+    params, static_part = eqx.partition(batch, eqx.is_inexact_array)
+    gradient = gradient_for(static_part)
+    state = state or start_batch(params, optimiser)
+    keys = member_keys(group_size(params), key=key)
+    how: dict[str, Any] = {
+        "steps": steps,
+        "block": block,
+        "decay": decay,
+        "on_step": on_step,
+        "members": members,
+    }
+    state = fit(gradient, state, optimiser, key=keys, **how)
+    return eqx.combine(state.average, static_part)
+
+
+def member_keys(count: int, *, key: PRNGKeyArray) -> Key[Array, " P"]:
+    """The key of every member of a batch that `fit_batch` trains; step n of a member has
+    `fold_in(its key, n)`.
+
+    It follows from the member's number, whatever the size of the batch.
+    """
+    root = named(key, "steps")
+    return jax.vmap(lambda number: jr.fold_in(root, number))(jnp.arange(count, dtype=jnp.uint32))
+
+
+def member(batch: Any, index: int) -> Any:
+    """Policy, or whatever else is batched, number `index` of a batch."""
+    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, batch)
+
+
+def members(batch: Any, numbers: Sequence[int]) -> Any:
+    """The batch of some of a batch."""
+    chosen = np.asarray(numbers)
+    return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, batch)
+
+
+def group_size(batch: Any) -> int:
+    """How many a batch holds."""
+    return int(jax.tree.leaves(eqx.filter(batch, eqx.is_array))[0].shape[0])
 
 
 def _refuse_non_finite(

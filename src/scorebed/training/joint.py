@@ -18,8 +18,8 @@ from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
-from scorebed.training.fit import Gradient, Terms, gradient_of
-from scorebed.training.policy import group_size, policy_gradient
+from scorebed.training.fit import Gradient, Terms, gradient_of, group_size
+from scorebed.training.policy import policy_gradient
 from scorebed.training.score import Weights, score_loss
 
 
@@ -52,7 +52,7 @@ def joint_gradient(
     weights: Weights,
     *,
     batch: Pair,
-    limit: float = 0.0,
+    trajectory_clip: float = 0.0,
 ) -> Gradient:
     """The gradient of each with the other held fixed."""
 
@@ -65,7 +65,9 @@ def joint_gradient(
             static.score, task, sampler, weights, batch=batch.score, policy=policy
         )
         terms_score, of_score = gradient_of(matching)(params.score, named(key, "score"))
-        ascent = policy_gradient(static.policy, task, score, batch=batch.policy, limit=limit)
+        ascent = policy_gradient(
+            static.policy, task, score, batch=batch.policy, trajectory_clip=trajectory_clip
+        )
         terms_policy, of_policy = ascent(params.policy, named(key, "policy"))
         return terms_score | terms_policy, Pair(of_score, of_policy)
 

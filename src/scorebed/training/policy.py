@@ -1,24 +1,26 @@
 """Stage 2 of the paper's Algorithm 1: train policies with a fixed score, many restarts at once.
 
-The gradient of one trajectory has heavy tails (a design next to a source has a score thousands of
-times the usual one), and the mean over a batch then points wherever its largest member does.
-`clip_per_trajectory` limits what one trajectory may say."""
+`train_policies` trains a batch of restarts by whatever estimates the gradient of the EIG, a score
+first of all; `best_policy` chooses among them on common draws.
+"""
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
-from jaxtyping import Array, Key, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed._jit import jit_once
 from scorebed._sharding import shard_batch
-from scorebed.bounds.contrastive import eig_bounds
+from scorebed.bounds.contrastive import Contrastive
+from scorebed.bounds.gain import Gain
+from scorebed.densities.flow_marginal import MarginalDensity
+from scorebed.densities.mixture_posterior import PosteriorDensity
 from scorebed.errors import require
 from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
@@ -28,22 +30,17 @@ from scorebed.policies.constrained import is_static
 from scorebed.rollout import draw_noise
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
-from scorebed.training.fit import (
-    FitState,
-    Gradient,
-    Loss,
-    StepInfo,
-    Terms,
-    fit,
-    gradient_of,
-    start_batch,
-)
-
-CHUNK = 64  # trajectories whose gradients are held at once
+from scorebed.training.clipping import clip_per_trajectory
+from scorebed.training.fit import Gradient, Loss, Terms, gradient_of, group_size, member
+from scorebed.training.stage import BatchStage, FixedCost, carry_out
+from scorebed.training.variational import policy_gradient as density_gradient
+from scorebed.training.watched import Moment, OnBlock
 
 # `estimate(task, policy, theta, noise, *, key)`: one trajectory → a scalar whose gradient in the
 # policy is that of the EIG.
 Estimator = Callable[..., Any]
+# What stands for the intractable terms of the EIG.
+Guide: TypeAlias = Score | MarginalDensity | PosteriorDensity | Estimator
 
 
 def policy_optimiser(
@@ -117,53 +114,60 @@ def estimator_loss(static_part: PyTree, task: Task, estimate: Estimator, *, batc
 
 
 def policy_gradient(
-    static_part: PyTree, task: Task, score: Score, *, batch: int, limit: float = 0.0
+    static_part: PyTree, task: Task, score: Score, *, batch: int, trajectory_clip: float = 0.0
 ) -> Gradient:
-    """Of minus the EIG: the unbiased mean over a batch, or with a `limit` one in which no
+    """Of minus the EIG: the unbiased mean over a batch, or with `trajectory_clip` one in which no
     trajectory outweighs the others.
     """
-    if limit:
+    if trajectory_clip:
         return clip_per_trajectory(
-            policy_loss(static_part, task, score, batch=1), batch=batch, limit=limit
+            policy_loss(static_part, task, score, batch=1), batch=batch, limit=trajectory_clip
         )
     return gradient_of(policy_loss(static_part, task, score, batch=batch))
 
 
-def clip_per_trajectory(loss: Loss, *, batch: int, limit: float) -> Gradient:
-    """The mean of `batch` gradients of a loss, none longer than `limit` times the median length of
-    its chunk.
-
-    It comes in units of that longest length; a small limit gives every trajectory the same say, a
-    large one the direction of the plain mean. Biased: it finds a good policy in a tenth of the
-    steps, and must then end (docs/decisions/010)."""
-    chunk = math.gcd(batch, CHUNK)
-
-    def gradient(params: PyTree, key: PRNGKeyArray) -> tuple[Terms, PyTree]:
-        def add(total: PyTree, keys: Array) -> tuple[PyTree, dict[str, Array]]:
-            terms, grads = jax.vmap(gradient_of(loss), in_axes=(None, 0))(params, shard_batch(keys))
-            length = jax.vmap(optax.tree.norm)(grads)
-            tiny = jnp.finfo(length.dtype).tiny
-            longest = jnp.maximum(limit * jnp.median(length), tiny)
-            share = jnp.minimum(1 / longest, 1 / jnp.maximum(length, tiny)) / batch
-            return jax.tree.map(lambda t, g: t + jnp.tensordot(share, g, 1), total, grads), terms
-
-        keys = jr.split(key, batch).reshape(batch // chunk, chunk)
-        total, terms = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), keys)
-        return jax.tree.map(jnp.mean, terms), total
-
-    return gradient
+def fresh_policies(
+    make: Callable[..., Policy], task: Task, count: int, *, key: PRNGKeyArray
+) -> Policy:
+    """A batch of untrained policies, each made as `make(task, key=key)`."""
+    each = eqx.filter_vmap(lambda k: make(task, key=k))
+    return jit_once(each)(jr.split(key, count))
 
 
-def fresh_policies(name: str, task: Task, count: int, *, key: PRNGKeyArray) -> Policy:
-    """A batch of untrained policies of one architecture."""
-    make = eqx.filter_vmap(lambda k: make_policy(name, task, key=k))
-    return jit_once(make)(jr.split(key, count))
+def gradient_by(
+    task: Task, guide: Guide, *, batch: int, trajectory_clip: float = 0.0, key: PRNGKeyArray
+) -> Callable[[PyTree], Gradient]:
+    """The gradient of minus the EIG by a score, a density or any other estimator, given what of a
+    policy is not trained. A false claim of additive noise is refused.
+    """
+    clipping: dict[str, Any] = {"batch": batch, "trajectory_clip": trajectory_clip}
+    if isinstance(guide, Score | MarginalDensity | PosteriorDensity):
+        check_additive_noise(task, key=named(key, "check"))
+    if isinstance(guide, Score):
+        return lambda rest: policy_gradient(rest, task, guide, **clipping)
+    if isinstance(guide, MarginalDensity | PosteriorDensity):
+        return lambda rest: density_gradient(rest, task, guide, **clipping)
+    require(
+        not trajectory_clip,
+        "the clipping of trajectories",
+        got=f"trajectory_clip={trajectory_clip} and an estimator",
+        expected="a score or a density",
+        fix="leave it out.",
+    )
+    return lambda rest: gradient_of(estimator_loss(rest, task, guide, batch=batch))
+
+
+class TrainedPolicies(NamedTuple):
+    """A batch of policies, and how their training went: one `Moment` for every block of steps."""
+
+    policies: Policy
+    history: Sequence[Moment]
 
 
 def train_policies(
     task: Task,
-    score: Score | Estimator,
-    policies: Policy | str,
+    guide: Guide,
+    policies: Policy | str = "dad",
     *,
     count: int = 1,
     steps: int,
@@ -171,117 +175,129 @@ def train_policies(
     optimiser: optax.GradientTransformation | None = None,
     learning_rate: float = 2e-4,
     decay: float = 0.0,
-    limit: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
+    trajectory_clip: float = 0.0,
+    estimate: Callable[[Policy], float] | None = None,
+    every: int = 0,
+    patience: int = 0,
+    halvings: int = 0,
+    on_block: OnBlock = lambda _: None,
     key: PRNGKeyArray,
-) -> Policy:
-    """A batch of policies of one architecture, trained at once: `count` of a name in `POLICIES`, or
-    those that are given.
+) -> TrainedPolicies:
+    """Train policies of one architecture at once: what `scorebed train` does second.
 
-    In place of a score any other estimator will do, `estimate(task, policy, theta, noise, *, key)`
-    of one trajectory. Without an optimiser: Adam with a cosine decay of the learning rate to a
-    twentieth. `decay` > 0 gives the moving average, `limit` > 0 the `clip_per_trajectory` of a
-    score."""
-    if isinstance(policies, str):
-        policies = fresh_policies(policies, task, count, key=named(key, "init"))
-    if isinstance(score, Score):
-        check_additive_noise(task, key=named(key, "check"))
-    require(
-        isinstance(score, Score) or not limit,
-        "the limit of a gradient",
-        got=f"limit={limit} and an estimator",
-        expected="a score",
-        fix="leave the limit out.",
-    )
+    Arguments:
+        task: the experiment.
+        guide: what stands for the intractable terms of the EIG: a trained score, a density, or any
+            estimator `estimate(task, policy, theta, noise, *, key)` of one trajectory.
+        policies: a name in `POLICIES`, or an untrained batch.
+        count: number of policies, where they are named.
+        steps: number of training steps.
+        batch: simulated experiments per step.
+        optimiser: Adam with a cosine decay of `learning_rate` to a twentieth if left out.
+        decay: of the moving average of the parameters that is returned; 0 for the last ones.
+        trajectory_clip: longest gradient of one trajectory, in medians over its batch
+            (`clip_per_trajectory`); 0 for the unbiased mean.
+        estimate: a lower bound of a policy's EIG to watch; the best parameters by it are kept.
+        every: steps between two estimates.
+        patience: steps without progress after which training ends; 0 for all steps.
+        halvings: times that the worse half of the policies is stopped.
+        on_block: called with a `Block` after every block of steps.
+        key: the random key.
 
-    def gradient_for(static_part: PyTree) -> Gradient:
-        if isinstance(score, Score):
-            return policy_gradient(static_part, task, score, batch=batch, limit=limit)
-        return gradient_of(estimator_loss(static_part, task, score, batch=batch))
+    Returns:
+        The batch of policies and its history.
 
-    trained: Policy = fit_batch(
-        gradient_for,
-        policies,
+    Raises:
+        NonFiniteError: after five steps in a row whose gradient is not finite.
+        UnknownNameError: if there is no policy of that name.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> score = sb.train_score(task, steps=20, batch=16, key=jr.key(0)).score
+        >>> trained = sb.train_policies(task, score, "static", steps=10, batch=16, key=jr.key(1))
+    """
+
+    def make() -> Policy:
+        if not isinstance(policies, str):
+            return policies
+        name = policies
+        return fresh_policies(
+            lambda task, *, key: make_policy(name, task, key=key),
+            task,
+            count,
+            key=named(key, "init"),
+        )
+
+    stage = BatchStage(
+        name="policies",
         steps=steps,
-        decay=decay,
-        block=block,
-        on_step=on_step,
-        state=state,
-        key=key,
+        count=count if isinstance(policies, str) else group_size(policies),
+        make=make,
+        gradient_for=gradient_by(
+            task, guide, batch=batch, trajectory_clip=trajectory_clip, key=key
+        ),
         optimiser=optimiser
         or policy_optimiser(optax.cosine_decay_schedule(learning_rate, steps, 0.05)),
+        decay=decay,
+        estimate=estimate,
+        every=every,
+        patience=patience,
+        halvings=halvings,
+        costs=FixedCost(0),
+        key=named(key, "train"),
     )
-    return trained
+    return TrainedPolicies(*carry_out(stage, on_block=on_block))
 
 
-def fit_batch(
-    gradient_for: Callable[[PyTree], Gradient],
-    batch: Any,
-    *,
-    steps: int,
-    optimiser: optax.GradientTransformation,
-    decay: float = 0.0,
-    block: int = 100,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
-    members: Sequence[int] | None = None,
-    key: PRNGKeyArray,
-) -> Any:
-    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of
-    them is not trained.
-
-    With `members` only these are trained; each has the key of its own number in the batch, whoever
-    trains beside it."""
-    params, static_part = eqx.partition(batch, eqx.is_inexact_array)
-    gradient = gradient_for(static_part)
-    state = state or start_batch(params, optimiser)
-    keys = member_keys(group_size(params), key=key)
-    how: dict[str, Any] = {
-        "steps": steps,
-        "block": block,
-        "decay": decay,
-        "on_step": on_step,
-        "members": members,
-    }
-    state = fit(gradient, state, optimiser, key=keys, **how)
-    return eqx.combine(state.average, static_part)
-
-
-def member_keys(count: int, *, key: PRNGKeyArray) -> Key[Array, " P"]:
-    """The key of every member of a batch that `fit_batch` trains; step n of a member has
-    `fold_in(its key, n)`.
-
-    It follows from the member's number, whatever the size of the batch.
+class BestPolicy(NamedTuple):
+    """The best of several policies, its number among them, and the lower bounds of all; NaN for
+    those that were not compared.
     """
-    root = named(key, "steps")
-    return jax.vmap(lambda number: jr.fold_in(root, number))(jnp.arange(count, dtype=jnp.uint32))
+
+    policy: Policy
+    number: int
+    lower: Sequence[float]
 
 
 def best_policy(
-    task: Task, policies: Policy, *, outer: int = 256, inner: int = 100_000, key: PRNGKeyArray
-) -> Policy:
-    """The policy of a batch with the largest lower bound; to report a bound of it, take other
-    draws.
+    task: Task,
+    policies: Policy | Sequence[Policy],
+    *,
+    estimate: Callable[[Policy], float] | None = None,
+    outer: int = 256,
+    inner: int = 100_000,
+    on_policy: Callable[[int, float], None] = lambda *_: None,
+    key: PRNGKeyArray,
+) -> BestPolicy:
+    """Choose the policy with the largest lower bound, all of them on the same draws.
+
+    Arguments:
+        task: the experiment.
+        policies: a batch, as `train_policies` gives it, or a sequence.
+        estimate: the bound to choose by; sPCE less the cost of the designs if left out.
+        outer: experiments of that bound.
+        inner: contrastive parameters of that bound.
+        on_policy: called with the number of policies compared and the largest bound so far.
+        key: the random key; to report a bound of the chosen policy, take another one.
+
+    Returns:
+        The policy, its number and the bounds of all. A bound that is not finite never wins, unless
+        there is no other.
+
+    Example:
+        >>> best = sb.best_policy(task, trained.policies, outer=32, inner=100, key=jr.key(2))
     """
-    each = [member(policies, i) for i in range(group_size(policies))]
-    return max(
-        each, key=lambda policy: eig_bounds(task, policy, outer=outer, inner=inner, key=key).lower
+    each = (
+        [member(policies, i) for i in range(group_size(policies))]
+        if isinstance(policies, Policy)
+        else list(policies)
     )
-
-
-def member(batch: Any, index: int) -> Any:
-    """Policy, or whatever else is batched, number `index` of a batch."""
-    return jax.tree.map(lambda leaf: leaf[index] if eqx.is_array(leaf) else leaf, batch)
-
-
-def members(batch: Any, numbers: Sequence[int]) -> Any:
-    """The batch of some of a batch."""
-    chosen = np.asarray(numbers)
-    return jax.tree.map(lambda leaf: leaf[chosen] if eqx.is_array(leaf) else leaf, batch)
-
-
-def group_size(batch: Any) -> int:
-    """How many a batch holds."""
-    return int(jax.tree.leaves(eqx.filter(batch, eqx.is_array))[0].shape[0])
+    gain = estimate or Gain(Contrastive(), task, outer=outer, inner=inner, key=key)
+    if len(each) == 1:
+        return BestPolicy(each[0], 0, [math.nan])
+    lower: list[float] = []
+    for policy in each:
+        lower.append(gain(policy))
+        on_policy(len(lower), float(np.nanmax(lower, initial=-math.inf)))
+    number = max(range(len(each)), key=lambda i: float(np.nan_to_num(lower[i], nan=-np.inf)))
+    return BestPolicy(each[number], number, lower)

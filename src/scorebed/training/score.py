@@ -4,8 +4,8 @@ policy.
 Adam with a linear warm-up and a cosine decay, clipping by the global norm, and an exponential
 moving average of the parameters."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -27,18 +27,19 @@ from scorebed.estimators.matching import (
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import Trajectory, simulate, simulate_outcomes
+from scorebed.rollout import PILOT as PILOT
+from scorebed.rollout import Trajectory, pilot_runs, simulate, simulate_outcomes
 from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
-from scorebed.scores.base import Score, ScoreValue
-from scorebed.scores.conditional import all_scores
-from scorebed.scores.residual_scale import ScoreWithScale
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.particles import Particles
 from scorebed.scores.standardise import standardiser
-from scorebed.tasks.base import IID, Markov, Task
-from scorebed.training.fit import FitState, Loss, StepInfo, Terms, fit_one
-
-PILOT = 1024
+from scorebed.scores.transformer import TransformerDirect
+from scorebed.tasks.base import Task
+from scorebed.training.fit import Loss, Terms
+from scorebed.training.stage import SingleStage, carry_out
+from scorebed.training.watched import Moment, OnBlock
 
 
 class Weights(eqx.Module):
@@ -67,9 +68,10 @@ def automatic_weights(
         return Weights(jnp.minimum(outcomes.scale_y, outcomes.scale_step) ** 2, jnp.ones(()), 0.0)
 
     def pilot(key: PRNGKeyArray) -> ScoreValue:
-        return conditional_score(task, simulate(task, RandomDesigns(sampler), key=key))
+        runs = pilot_runs(task, sampler, key=key)
+        return jax.vmap(lambda run: conditional_score(task, run))(runs)
 
-    target = jit_once(jax.vmap(pilot))(jr.split(key, PILOT))
+    target = jit_once(pilot)(key)
     tiny = jnp.finfo(target.y.dtype).tiny
     size = jax.tree.map(
         lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
@@ -187,7 +189,7 @@ def _sliced(
                 sliced_score_matching(
                     each, sampler, ys, us, lambda_y=weights.y, key=named(key, "direction")
                 )
-                for each in all_scores(score, theta)
+                for each in score.parts(theta)
             ]
         ).sum()
 
@@ -195,8 +197,8 @@ def _sliced(
 
 
 def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
-    """The two terms of marginal score matching, averaged over a batch of experiments; of a
-    `ScoreWithScale` score also its weigher's.
+    """The two terms of marginal score matching, averaged over a batch of experiments; of a score
+    that learns the scale of its residuals also that term.
     """
 
     def one(run: Trajectory) -> Any:
@@ -204,7 +206,7 @@ def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights)
             score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, own=weights.own
         )
 
-    if isinstance(score, ScoreWithScale):
+    if score.rescales_residuals:
         terms, weigher = jax.vmap(
             lambda run: rescaled_score_matching(
                 score, task, run, lambda_y=weights.y, lambda_xi=weights.xi
@@ -229,26 +231,73 @@ def _bias(
     return parts.y + parts.xi
 
 
-def default_score(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
-    """Untrained likelihood particles of the usual sizes; the small transformer where a task depends
-    on its whole history, or has no density.
-    """
-    kind = (
-        "particles" if isinstance(task, IID | Markov) and task.has_density else "transformer-direct"
-    )
-    sizes = {"particles": 8, "cloud": 8, "width": 128, "blocks": 2, "heads": 4, "iterations": 16}
+def fresh_score(kind: ScoreKind, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+    """An untrained score of a kind, standardised by a pilot of the sampler."""
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
-        return make_score(kind, task, standardise, sizes, key=named(key, "init"))
+        return make_score(kind, task, standardise, key=named(key, "init"))
 
     made: Score = jit_once(make)(key)
     return made
 
 
+def default_kind(task: Task) -> ScoreKind:
+    """Likelihood particles of the usual sizes; a small transformer where a task depends on its
+    whole history, or has no density.
+    """
+    if task.states_follow_data and task.has_density:
+        return Particles(particles=8, cloud=8, width=128)
+    return TransformerDirect(width=128, blocks=2, heads=4)
+
+
+def score_stage(
+    task: Task,
+    sampler: DesignSampler,
+    make: Callable[[], Score],
+    *,
+    name: str = "score",
+    steps: int,
+    batch: int,
+    optimiser: optax.GradientTransformation,
+    decay: float = 0.99,
+    block: int | None = None,
+    penalty: float = 0.0,
+    weights: Callable[[], Weights],
+    finish: Callable[[Any], Score] = lambda score: score,
+    score_nle: int = 0,
+    key: PRNGKeyArray,
+) -> SingleStage:
+    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and those of the pilot that
+    weighs the two parts of the loss.
+    """
+    return SingleStage(
+        name=name,
+        steps=steps,
+        make=make,
+        loss_for=lambda static: score_loss(
+            static, task, sampler, weights(), batch=batch, penalty=penalty
+        ),
+        optimiser=optimiser,
+        decay=decay,
+        block=block,
+        finish=finish,
+        step_nle=batch * (task.horizon + score_nle),
+        once_nle=PILOT * task.horizon,
+        key=named(key, "train", "steps"),
+    )
+
+
+class TrainedScore(NamedTuple):
+    """A score, and how its loss went: one `Moment` for every block of steps."""
+
+    score: Score
+    history: Sequence[Moment]
+
+
 def train_score(
     task: Task,
-    score: Score | None = None,
+    score: Score | ScoreKind | None = None,
     sampler: DesignSampler | None = None,
     *,
     steps: int,
@@ -256,30 +305,60 @@ def train_score(
     optimiser: optax.GradientTransformation | None = None,
     learning_rate: float = 1e-3,
     decay: float = 0.99,
-    block: int = 100,
     penalty: float = 0.0,
     weights: Weights | None = None,
-    on_step: Callable[[StepInfo], Any] = lambda _: None,
-    state: FitState | None = None,
+    on_block: OnBlock = lambda _: None,
     key: PRNGKeyArray,
-) -> Score:
-    """The score after `steps` steps (the moving average of its parameters); `state` goes on from an
-    earlier one.
+) -> TrainedScore:
+    """Learn the marginal score of a task: what `scorebed train` does first.
 
-    Without a score: `default_score`. Without a sampler: the paper's for the task. Without an
-    optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10."""
-    sampler = sampler or paper_sampler(task)
-    score = score or default_score(task, sampler, key=named(key, "score"))
-    weights = weights or automatic_weights(task, sampler, key=named(key, "weights"))
-    trained: Score = fit_one(
-        lambda static: score_loss(static, task, sampler, weights, batch=batch, penalty=penalty),
-        score,
+    Arguments:
+        task: the experiment.
+        score: an untrained score, or a kind of score (`scorebed.SCORES`); likelihood particles if
+            left out, and a small transformer where these cannot serve.
+        sampler: the distribution of the designs to learn from; the paper's for the task if left
+            out.
+        steps: number of training steps.
+        batch: simulated experiments per step.
+        optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10, if
+            left out.
+        decay: of the moving average of the parameters, which is what is returned.
+        penalty: weight of the U-statistic of the score's bias.
+        weights: of the two parts of the loss; measured by a pilot if left out.
+        on_block: called with a `Block` after every block of steps.
+        key: the random key.
+
+    Returns:
+        The score and its history. batch·T NLE a step, and those of the score.
+
+    Raises:
+        NonFiniteError: after five steps in a row whose loss or gradient is not finite.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> score = sb.train_score(task, steps=20, batch=16, key=jr.key(0)).score
+    """
+    chosen = sampler or paper_sampler(task)
+    kind = default_kind(task) if score is None else score
+
+    def make() -> Score:
+        if isinstance(kind, Score):
+            return kind
+        return fresh_score(kind, task, chosen, key=key)
+
+    def weigh() -> Weights:
+        return weights or automatic_weights(task, chosen, key=named(key, "weights"))
+
+    stage = score_stage(
+        task,
+        chosen,
+        make,
         steps=steps,
+        batch=batch,
         decay=decay,
-        block=block,
-        on_step=on_step,
-        state=state,
-        key=named(key, "steps"),
+        penalty=penalty,
         optimiser=optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0),
+        weights=weigh,
+        key=key,
     )
-    return trained
+    return TrainedScore(*carry_out(stage, on_block=on_block))

@@ -25,8 +25,8 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import draw_noise, simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
+from scorebed.training.clipping import clip_per_trajectory
 from scorebed.training.fit import Gradient, Loss, Terms, gradient_of
-from scorebed.training.policy import clip_per_trajectory
 
 
 def marginal_loss(static: PyTree, task: Task, *, batch: int) -> Loss:
@@ -95,14 +95,14 @@ def policy_gradient(
     density: MarginalDensity | PosteriorDensity,
     *,
     batch: int,
-    limit: float = 0.0,
+    trajectory_clip: float = 0.0,
 ) -> Gradient:
-    """Of minus the bound: the mean over a batch, or with a `limit` one in which no trajectory
+    """Of minus the bound: the mean over a batch, or with `trajectory_clip` one in which no trajectory
     outweighs the others.
     """
-    if limit:
+    if trajectory_clip:
         return clip_per_trajectory(
-            policy_loss(static_part, task, density, batch=1), batch=batch, limit=limit
+            policy_loss(static_part, task, density, batch=1), batch=batch, limit=trajectory_clip
         )
     return gradient_of(policy_loss(static_part, task, density, batch=batch))
 

@@ -1,8 +1,8 @@
-"""Conditional SMC over trajectories, the middle of IO-SMC² (`iosmc.py` has its equations).
+"""Conditional SMC over trajectories, the middle layer of IO-SMC² (`training.py` has its equations).
 
-N trajectories pass through an experiment together, each with its own parameter particles
-(`ibis.py`); the informative ones are resampled more often. The reference, if there is one, stands
-in the first place and survives; with it, drawing the next reference from the final weights leaves
+N trajectories pass through an experiment together, each with parameter particles (`ibis.py`); the
+informative ones are resampled more often. The reference, if there is one, takes the first place and
+survives; with it, drawing the next reference from the final weights leaves
 the tempered distribution of trajectories unchanged, however few they are."""
 
 import functools
@@ -16,18 +16,18 @@ import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, UInt32
 
 from scorebed.baselines.iosmc.ibis import (
-    Particles,
+    USE_ANOTHER,
+    ParameterParticles,
     log_increments,
     move_degenerate,
-    require_data_states,
     reweigh,
     start_particles,
-    state_before,
 )
 from scorebed.baselines.iosmc.settings import IOSMCSettings
+from scorebed.inference.resampling import multinomial_resample, normalised_sample_size
 from scorebed.policies.base import Memory, StochasticPolicy
 from scorebed.rollout import price
-from scorebed.tasks.base import State, Task
+from scorebed.tasks.base import State, Task, require_data_states
 
 
 class Reference(eqx.Module):
@@ -73,7 +73,7 @@ class _Cloud(NamedTuple):
 
     past: Reference
     memory: Memory
-    particles: Particles
+    particles: ParameterParticles
     gains: Float[Array, " N"]
     log_weights: Float[Array, " N"]
 
@@ -90,7 +90,7 @@ def sweep(
     """N trajectories through an experiment; with `conditional`, the first of them is the
     reference.
     """
-    model = require_data_states(task)
+    require_data_states(task, "IO-SMC²", fix=USE_ANOTHER)
     N, T = settings.trajectories, task.horizon
     key_start, key_steps, key_chosen, key_learned = jr.split(key, 4)
 
@@ -98,18 +98,18 @@ def sweep(
         return drawn.at[0].set(jnp.where(conditional, given, drawn[0]))
 
     def resample(cloud: _Cloud, key: PRNGKeyArray) -> _Cloud:
-        ancestors = _multinomial(cloud.log_weights, N, key=key)
+        ancestors = multinomial_resample(key, jnp.exp(cloud.log_weights), N)
         ancestors = inherit(ancestors, jnp.zeros_like(ancestors[0]))
         survivors: _Cloud = jax.tree.map(lambda a: a[ancestors], cloud)
         return survivors._replace(log_weights=jnp.full(N, -math.log(N)))
 
     def act(
-        memory: Memory, particles: Particles, state: State, key: PRNGKeyArray
+        memory: Memory, particles: ParameterParticles, state: State, key: PRNGKeyArray
     ) -> tuple[Array, Array, Array]:
         """y_t, ξ_t, and the seed of what IBIS does about them."""
         key_design, key_theta, key_outcome, key_seed = jr.split(key, 4)
         xi = policy.design(memory, policy.sample_noise(1, key=key_design)[0])
-        (one,) = _multinomial(particles.log_weights, 1, key=key_theta)
+        (one,) = multinomial_resample(key_theta, jnp.exp(particles.log_weights), 1)
         theta = task.prior.from_latent(particles.z[:, one])
         y = task.outcome(theta, state, xi, jr.normal(key_outcome, (task.outcome_dim,)))
         return y, xi, jr.bits(key_seed, (2,), jnp.uint32)
@@ -119,11 +119,11 @@ def sweep(
     ) -> tuple[tuple[_Cloud, Array, Faults], None]:
         cloud, moves, faults = carry
         key_resample, key_act = jr.split(jr.fold_in(key_steps, t))
-        effective = 1 / jnp.exp(2 * cloud.log_weights).sum()
+        effective = normalised_sample_size(cloud.log_weights)
         cloud = jax.lax.cond(
             effective < settings.outer_threshold * N, resample, lambda c, _: c, cloud, key_resample
         )
-        states = jax.vmap(lambda y: state_before(model, y, t))(cloud.past.ys)
+        states = jax.vmap(lambda y: task.state_before(y, t))(cloud.past.ys)
         drawn = jax.vmap(act)(cloud.memory, cloud.particles, states, jr.split(key_act, N))
         y, xi, seed = map(
             inherit, drawn, (reference.ys[t], reference.xis[t], reference.seeds[t + 1])
@@ -148,7 +148,7 @@ def sweep(
         log_weights = cloud.log_weights + settings.tempering * (gains - spent)
         log_weights = log_weights - jax.nn.logsumexp(log_weights)
         particles, moved, collapsed = move_degenerate(
-            model,
+            task,
             particles,
             past.ys,
             past.xis,
@@ -176,21 +176,11 @@ def sweep(
     zero = jnp.zeros((), jnp.int32)
     start = (cloud, zero, Faults(zero, zero, zero))
     (cloud, moves, faults), _ = jax.lax.scan(step, start, jnp.arange(T, dtype=jnp.int32))
-    (chosen,) = _multinomial(cloud.log_weights, 1, key=key_chosen)
-    learned = _multinomial(
-        cloud.log_weights, settings.updates * min(settings.batch, N), key=key_learned
-    )
+    weights = jnp.exp(cloud.log_weights)
+    (chosen,) = multinomial_resample(key_chosen, weights, 1)
+    learned = multinomial_resample(key_learned, weights, settings.updates * min(settings.batch, N))
     return Swept(cloud.past, cloud.log_weights, cloud.gains, chosen, learned, moves, faults)
 
 
 def _first(step: Int[Array, ""], now: Bool[Array, ""], t: Int[Array, ""]) -> Int[Array, ""]:
     return jnp.where((step == 0) & now, t + 1, step)
-
-
-def _multinomial(
-    log_weights: Float[Array, " n"], draws: int, *, key: PRNGKeyArray
-) -> Int[Array, " draws"]:
-    """Independent draws of indices."""
-    total = jnp.cumsum(jnp.exp(log_weights))
-    # 1 − u lies in (0, 1]: no draw falls on an index of weight zero.
-    return jnp.searchsorted(total, (1 - jr.uniform(key, (draws,), total.dtype)) * total[-1])

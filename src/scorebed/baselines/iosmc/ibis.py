@@ -1,5 +1,5 @@
-"""Iterated batch importance sampling (Chopin, 2002): the posterior of a trajectory, kept up while
-its outcomes come in.
+"""Iterated batch importance sampling (Chopin, 2002): the posterior of a trajectory, updated as its
+outcomes come in.
 
 M weighted particles stand for p(θ | h_t), in the latent z of the prior, θ = f(z). An outcome
 multiplies their weights,
@@ -7,8 +7,8 @@ multiplies their weights,
     ℓ_m = p(y_t | ξ_t, θ_m, h_{t−1}),      W′_m ∝ W_m ℓ_m,      p(y_t | ξ_t, h_{t−1}) ≈ Σ_m W_m ℓ_m
 
 and when the effective sample size falls below a share of M, the particles are resampled and moved
-by R random-walk Metropolis steps with their own weighted covariance, each of which evaluates the
-whole history again. z is N(0, I), so where log θ ∝ z, as on the dynamical tasks, it is a walk in
+by R random-walk Metropolis steps with their weighted covariance, each of which evaluates the whole
+history again. z is N(0, I), so where log θ ∝ z, as on the dynamical tasks, it is a walk in
 log-parameters. M NLE a step, and M·R·t where step t ends in moves.
 
 When wrong: the covariance and the decision to move come from the particles themselves, which biases
@@ -24,28 +24,25 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Scalar, UInt32
 
-from scorebed.errors import InvalidValueError
-from scorebed.inference.importance import systematic_resample
-from scorebed.rollout import states_before
-from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.inference.resampling import normalised_sample_size, systematic_resample
+from scorebed.tasks.base import State, Task, require_data_states
 
-CHUNK = (
-    16  # trajectories whose particles move at once: with M = 512, vectors that fit into the cache
-)
+# Trajectories whose particles move at once: with M = 512, vectors that fit into the cache.
+CHUNK = 16
+USE_ANOTHER = "use another method."
 
 _dot = functools.partial(jnp.matmul, precision="highest")
 
 
-class Particles(eqx.Module):
+class ParameterParticles(eqx.Module):
     """p(θ | h_t) of one trajectory. Particles are columns, so that each scalar of the task is a
     contiguous vector.
     """
 
     z: Float[Array, "*N k M"]
     log_weights: Float[Array, "*N M"]  # normalised
-    log_likelihoods: Float[
-        Array, "*N M"
-    ]  # of the history so far: a move need not evaluate where it starts from
+    # Of the history so far: a move need not evaluate where it starts from.
+    log_likelihoods: Float[Array, "*N M"]
 
 
 class Filtered(eqx.Module):
@@ -53,27 +50,31 @@ class Filtered(eqx.Module):
     is M (T + R · moves) NLE.
     """
 
-    particles: Particles
+    particles: ParameterParticles
     log_evidence: Float[Array, " N"]
     moves: Int[Array, " N"]
 
 
-def start_particles(task: Task, particles: int, seed: UInt32[Array, " 2"]) -> Particles:
+def start_particles(task: Task, particles: int, seed: UInt32[Array, " 2"]) -> ParameterParticles:
     """The prior."""
     z = jr.normal(_key(seed), (task.prior.dim, particles))
-    return Particles(z, jnp.full(particles, -math.log(particles)), jnp.zeros(particles))
+    return ParameterParticles(z, jnp.full(particles, -math.log(particles)), jnp.zeros(particles))
 
 
 def log_increments(
-    task: Task, particles: Particles, y: Float[Array, " dy"], state: State, xi: Float[Array, " dx"]
+    task: Task,
+    particles: ParameterParticles,
+    y: Float[Array, " dy"],
+    state: State,
+    xi: Float[Array, " dx"],
 ) -> Float[Array, " M"]:
     """log ℓ_m = log p(y_t | ξ_t, θ_m, h_{t−1}). M NLE."""
     return _log_probs(task, _thetas(task, particles.z), y, state, xi)
 
 
 def reweigh(
-    particles: Particles, increments: Float[Array, " M"]
-) -> tuple[Particles, Scalar, Scalar]:
+    particles: ParameterParticles, increments: Float[Array, " M"]
+) -> tuple[ParameterParticles, Scalar, Scalar]:
     """Particles after an outcome, its log evidence log Σ_m W_m ℓ_m, and its information gain Σ_m
     W′_m log ℓ_m − log evidence.
     """
@@ -83,21 +84,21 @@ def reweigh(
     weights = jnp.exp(log_weights)
     gain = jnp.where(weights > 0, weights * increments, 0).sum() - log_evidence  # 0 · log 0 = 0
     return (
-        Particles(particles.z, log_weights, particles.log_likelihoods + increments),
+        ParameterParticles(particles.z, log_weights, particles.log_likelihoods + increments),
         log_evidence,
         gain,
     )
 
 
 def move(
-    task: IID | Markov,
-    particles: Particles,
+    task: Task,
+    particles: ParameterParticles,
     ys: Float[Array, "T dy"],
     xis: Float[Array, "T dx"],
     steps: Int[Array, ""],
     moves: int,
     seed: UInt32[Array, " 2"],
-) -> Particles:
+) -> ParameterParticles:
     """Resample, then Metropolis steps that leave p(z | h_steps) ∝ N(z; 0, I) p(y_{1:steps} |
     ξ_{1:steps}, f(z)) unchanged.
 
@@ -108,8 +109,8 @@ def move(
     weights = jnp.exp(particles.log_weights)
     away = particles.z - _dot(particles.z, weights)[:, None]
     covariance = _dot(away * weights, away.T)
-    # Two particles in three dimensions have a singular covariance; what has none at all stays where
-    # it is, and is found out.
+    # Two particles in three dimensions have a singular covariance. Particles at one point have none,
+    # stay there, and are reported as collapsed.
     ridge = 1e-6 * jnp.trace(covariance) * jnp.eye(len(covariance), dtype=covariance.dtype)
     scale = jnp.linalg.cholesky(covariance + ridge)
     chosen = systematic_resample(key_resample, weights, M)
@@ -128,12 +129,12 @@ def move(
     z, log_likelihoods = (
         jax.lax.scan(step, start, jr.split(key_moves, moves))[0] if moves else start
     )
-    return Particles(z, jnp.full(M, -math.log(M), z.dtype), log_likelihoods)
+    return ParameterParticles(z, jnp.full(M, -math.log(M), z.dtype), log_likelihoods)
 
 
 def move_degenerate(
-    task: IID | Markov,
-    particles: Particles,
+    task: Task,
+    particles: ParameterParticles,
     ys: Float[Array, "N T dy"],
     xis: Float[Array, "N T dx"],
     steps: Int[Array, ""],
@@ -141,21 +142,21 @@ def move_degenerate(
     *,
     moves: int,
     threshold: float | Scalar,
-) -> tuple[Particles, Bool[Array, " N"], Bool[Array, ""]]:
+) -> tuple[ParameterParticles, Bool[Array, " N"], Bool[Array, ""]]:
     """Move the particles of those of N trajectories that need it; which did, and whether those of
     any are now a single point.
 
     Most trajectories need no moves at most steps, and moves are nearly all of the work, so this is
     a loop over chunks of those that do. (Under `vmap`, a condition would compute them for all.)"""
     N, M = particles.log_weights.shape
-    needs = 1 / jnp.exp(2 * particles.log_weights).sum(1) < threshold * M
+    needs = normalised_sample_size(particles.log_weights) < threshold * M
     count, chunk = needs.sum(dtype=jnp.int32), min(CHUNK, N)
     order = jnp.concatenate(
         [jnp.argsort(~needs).astype(jnp.int32), jnp.full(-N % chunk, N, jnp.int32)]
     )
     moving = jax.vmap(lambda p, y, xi, seed: move(task, p, y, xi, steps, moves, seed))
 
-    def body(carry: tuple[Array, Particles]) -> tuple[Array, Particles]:
+    def body(carry: tuple[Array, ParameterParticles]) -> tuple[Array, ParameterParticles]:
         first, particles = carry
         lanes = jax.lax.dynamic_slice(order, (first,), (chunk,))
         lanes = jnp.where(first + jnp.arange(chunk, dtype=jnp.int32) < count, lanes, N)
@@ -184,49 +185,30 @@ def ibis(
     """Particles of p(θ | y_{1:T}, ξ_{1:T}) and estimates of log p(y_{1:T} | ξ_{1:T}) for N
     histories.
     """
-    model = require_data_states(task)
+    require_data_states(task, "IO-SMC²", fix=USE_ANOTHER)
     N, T = ys.shape[:2]
     seeds = jr.bits(key, (T + 1, N, 2), jnp.uint32)
 
     def step(carry: Filtered, data: tuple[Array, Array]) -> tuple[Filtered, None]:
         t, seed = data
-        states = jax.vmap(lambda y: state_before(model, y, t))(ys)
-        increments = jax.vmap(functools.partial(log_increments, model))(
+        states = jax.vmap(lambda y: task.state_before(y, t))(ys)
+        increments = jax.vmap(functools.partial(log_increments, task))(
             carry.particles, ys[:, t], states, xis[:, t]
         )
         cloud, log_evidence, _ = jax.vmap(reweigh)(carry.particles, increments)
         cloud, moved, _ = move_degenerate(
-            model, cloud, ys, xis, t + 1, seed, moves=moves, threshold=threshold
+            task, cloud, ys, xis, t + 1, seed, moves=moves, threshold=threshold
         )
         total = carry.moves + (t + 1) * moved.astype(jnp.int32)
         return Filtered(cloud, carry.log_evidence + log_evidence, total), None
 
-    start = jax.vmap(lambda seed: start_particles(model, particles, seed))(seeds[0])
+    start = jax.vmap(lambda seed: start_particles(task, particles, seed))(seeds[0])
     empty = Filtered(start, jnp.zeros(N), jnp.zeros(N, jnp.int32))
     return jax.lax.scan(step, empty, (jnp.arange(T, dtype=jnp.int32), seeds[1:]))[0]
 
 
-def require_data_states(task: Task) -> IID | Markov:
-    """The task, if its states follow from the data alone."""
-    if not isinstance(task, IID | Markov):
-        raise InvalidValueError(
-            "a task for IO-SMC²",
-            got=type(task).__name__,
-            expected="independent steps or Markov transitions",
-            fix="use another method.",
-        )
-    return task
-
-
-def state_before(task: IID | Markov, ys: Float[Array, "T dy"], t: Int[Array, ""]) -> State:
-    """The state before step t, counted from 0."""
-    if isinstance(task, IID):
-        return None
-    return jnp.where(t > 0, ys[t - 1], task.start().astype(ys.dtype))
-
-
 def _history(
-    task: IID | Markov,
+    task: Task,
     z: Float[Array, "k M"],
     ys: Float[Array, "T dy"],
     xis: Float[Array, "T dx"],
@@ -234,7 +216,7 @@ def _history(
 ) -> Float[Array, " M"]:
     """log p(y_{1:steps} | ξ_{1:steps}, θ_m): a loop to `steps`, not to T."""
     thetas = _thetas(task, z)
-    states = states_before(task, ys)
+    states = task.states_before(ys)
 
     def add(s: Array, total: Array) -> Array:
         return total + _log_probs(task, thetas, ys[s], jax.tree.map(lambda a: a[s], states), xis[s])

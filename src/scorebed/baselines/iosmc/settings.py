@@ -1,19 +1,18 @@
-"""What is chosen for IO-SMC² (`iosmc.py`), and what it can cost."""
+"""The settings of IO-SMC² (`training.py`), and what it can cost."""
 
 import math
 
 import equinox as eqx
 
-from scorebed.errors import InvalidValueError, require
+from scorebed.errors import require
 from scorebed.nle import IOSMC2
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.cart_pole import CartPole
-from scorebed.tasks.library.double_link import DoubleLink
-from scorebed.tasks.library.pendulum import Pendulum
 
 
 class IOSMCSettings(eqx.Module):
-    """The sizes and constants of IO-SMC². `paper_settings` has those of the paper."""
+    """The sizes and constants of IO-SMC². Sizes are by default the paper's; tempering, penalty and
+    learning rate depend on the task.
+    """
 
     trajectories: int = eqx.field(static=True, default=1024, kw_only=True)
     """N, the reference among them."""
@@ -55,32 +54,13 @@ class IOSMCSettings(eqx.Module):
             got=self,
             expected="at least two trajectories and particles, one kernel and batch, and no "
             "negative numbers",
-            fix="start from paper_settings(task).",
+            fix="leave out what you do not mean to change.",
         )
 
     @property
     def updates(self) -> int:
         """Steps of Adam in an iteration."""
         return max(1, self.trajectories // self.batch)
-
-
-def paper_settings(task: Task) -> IOSMCSettings:
-    """What the paper, and the study that it follows, use on the dynamical tasks; 25 iterations go
-    with them.
-    """
-    table: dict[type[Task], IOSMCSettings] = {
-        Pendulum: IOSMCSettings(tempering=1.0, penalty=0.2, learning_rate=1e-3),
-        CartPole: IOSMCSettings(tempering=0.25, penalty=0.1, learning_rate=5e-4),
-        DoubleLink: IOSMCSettings(tempering=0.25, penalty=0.1, learning_rate=5e-4),
-    }
-    if type(task) not in table:
-        raise InvalidValueError(
-            "the paper's settings of IO-SMC²",
-            got=type(task).__name__,
-            expected="pendulum, cart-pole or double link",
-            fix="write IOSMCSettings(…) for this task.",
-        )
-    return table[type(task)]
 
 
 def worst_iteration(task: Task, settings: IOSMCSettings) -> int:

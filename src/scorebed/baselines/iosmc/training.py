@@ -6,27 +6,29 @@ algorithms are nested:
 
 **IBIS** (`ibis.py`) holds p(θ | h_t) of one trajectory as M weighted particles.
 
-**Conditional SMC** (`conditional_smc.py`) moves N trajectories through the T steps. Each draws ξ_t ~ π_φ(· | h_{t−1}), θ from its own
-particles and y_t from the model, and its weight grows by exp(η r_t),
+**Conditional SMC** (`conditional_smc.py`) moves N trajectories through the T steps. Each draws ξ_t
+~ π_φ(· | h_{t−1}), θ from its particles and y_t from the model, and its weight grows by exp(η r_t),
 
-    r_t = Σ_m W′_m log ℓ_m − log Σ_m W_m ℓ_m − λ ‖ξ_t − ξ_{t−1}‖²,      ℓ_m = p(y_t | ξ_t, θ_m, h_{t−1}),      W′_m ∝ W_m ℓ_m
+    r_t = Σ_m W′_m log ℓ_m − log Σ_m W_m ℓ_m − λ ‖ξ_t − ξ_{t−1}‖²,
+    ℓ_m = p(y_t | ξ_t, θ_m, h_{t−1}),      W′_m ∝ W_m ℓ_m
 
 with the tempering η, the slew penalty λ and ξ_0 = constrain(0). The first two terms are the
 information gain of the step, KL(p(θ | h_t) ‖ p(θ | h_{t−1})), as the particles see it; they need no
 additive noise. One trajectory, the reference, is given and survives all resampling, which leaves
 the target Π_t π_φ(ξ_t | h_{t−1}) p(y_t | ξ_t, h_{t−1}) exp(η r_t) unchanged.
 
-**Markovian score climbing** draws the next reference and N trajectories from the final weights, and takes a step of Adam on
-Σ_t log π_φ(ξ_t | h_{t−1}) for every batch of them. No gradient passes through the model.
+**Markovian score climbing** draws the next reference and N trajectories from the final weights, and
+takes a step of Adam on Σ_t log π_φ(ξ_t | h_{t−1}) for every batch of them. No gradient passes
+through the model.
 
-The reference takes its particles along. They are not stored: the seeds of its own IBIS steps are,
-and the same seeds with the same data make the same particles again. So nothing of size N·M·T is
-ever held, and a checkpoint is small.
+The reference takes its particles along. They are not stored: the seeds of its IBIS steps are, and
+the same seeds with the same data make the same particles again. So nothing of size N·M·T is ever
+held, and a checkpoint is small.
 
-**What is counted** is what the paper counts (`nle.IOSMC2`): a kernel costs N·M·T for the weights of the trajectories, (N−1)·M·T
-for those of the particles, and M·R·t for every trajectory that moves at step t, except the
-reference, whose particles are inherited. The start (unconditional SMC) costs N·M·T and its moves.
-What is *evaluated* differs: both kinds of weights need the same numbers ℓ_m, which are computed
+**What is counted** is what the paper counts (`nle.IOSMC2`): a kernel costs N·M·T for the weights of
+the trajectories, (N−1)·M·T for those of the particles, and M·R·t for every trajectory that moves at
+step t, except the reference, whose particles are inherited. The start (unconditional SMC) costs
+N·M·T and its moves. What is *evaluated* differs: both kinds of weights need the same numbers ℓ_m, which are computed
 once, so that (N−1)·M·T of the count are not evaluated; the moves of the reference are evaluated
 again, at most M·R·T(T+1)/2 that are not counted; and moves run in chunks of trajectories, the last
 of them padded.
@@ -51,19 +53,25 @@ from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.baselines.iosmc.conditional_smc import Faults, Reference, Swept, sweep
 from scorebed.baselines.iosmc.settings import IOSMCSettings as IOSMCSettings
-from scorebed.baselines.iosmc.settings import paper_settings as paper_settings
 from scorebed.baselines.iosmc.settings import worst_iteration as worst_iteration
 from scorebed.baselines.iosmc.settings import worst_start as worst_start
-from scorebed.errors import BudgetExceededError, InvalidValueError, ScorebedError
+from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.keys import named
 from scorebed.policies.base import Memory, Policy, StochasticPolicy
 from scorebed.tasks.base import Task
-from scorebed.training.fit import PATIENCE, FitState, NonFiniteError, StepInfo, Stop
+from scorebed.training.fit import (
+    PATIENCE,
+    FitState,
+    NonFiniteError,
+    StepInfo,
+    Stop,
+    TrainingStoppedError,
+)
 
 WORD = 2**30  # the count of likelihood evaluations passes 2³¹: two words hold it
 
 
-class Chain(eqx.Module):
+class ClimbState(eqx.Module):
     """What score climbing carries besides the policy; `FitState.optimiser` holds it."""
 
     optimiser: PyTree
@@ -71,19 +79,18 @@ class Chain(eqx.Module):
     spent: Int[Array, " 2"]  # likelihood evaluations, high · 2³⁰ + low
 
 
-class DegenerateParticlesError(ScorebedError):
-    """A particle set stands for nothing any more. `state` is the last good one, `nle` what was
-    spent since, to no use.
+class DegenerateParticlesError(TrainingStoppedError):
+    """A particle set has degenerated. `state` is the last good one, `nle` what was spent since and
+    is lost.
     """
 
     def __init__(self, what: str, *, step: int, iteration: int, state: FitState, nle: int):
         self.state, self.nle = state, nle
         where = f"in iteration {iteration}" if iteration else "before its first iteration"
         super().__init__(
-            f"IO-SMC² stopped {where}, got {what} at step {step} of an experiment, expected "
-            f"finite weights at more than one "
-            "point. Fix: the last good state is kept; take more particles or moves, or check the "
-            "model there."
+            f"IO-SMC² stopped {where}, got {what} at step {step} of an experiment, expected finite "
+            "weights at more than one point. Fix: the last good state is kept; take more particles "
+            "or moves, or check the model there."
         )
 
 
@@ -165,7 +172,7 @@ def start_iosmc(
     return FitState(
         params,
         params,
-        Chain(optimiser.init(params), reference, jnp.zeros(2, jnp.int32)),
+        ClimbState(optimiser.init(params), reference, jnp.zeros(2, jnp.int32)),
         zero,
         zero,
     )
@@ -246,7 +253,7 @@ def iosmc_step(
             state.params, state.average, charged.optimiser, state.step + 1, state.skipped + 1
         )
         return stayed, terms
-    chain = Chain(climbed.optimiser, reference, charged.optimiser.spent)
+    chain = ClimbState(climbed.optimiser, reference, charged.optimiser.spent)
     return FitState(
         climbed.params, climbed.params, chain, state.step + 1, jnp.zeros_like(state.skipped)
     ), terms
@@ -290,8 +297,8 @@ def train_iosmc(
         if budget is not None and budget < least:
             raise BudgetExceededError(
                 f"the first iteration of IO-SMC², got a budget of {budget:,} NLE, expected at "
-                f"least {least:,}, its worst case. "
-                "Fix: raise the budget, or take fewer trajectories, particles or moves."
+                f"least {least:,}, its worst case. Fix: raise the budget, or take fewer "
+                "trajectories, particles or moves."
             )
         state = draw_reference(task, policy, settings, state, key=named(key, "reference"))
     while int(state.step) < iterations and (

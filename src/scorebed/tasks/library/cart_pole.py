@@ -1,5 +1,7 @@
 """Cart-pole: find pole length, pole mass and cart mass by the force applied to the cart."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,6 +19,7 @@ class CartPole(EulerMaruyama):
     The term (k₁ s + d₁ ṡ) cos q in q̈ is kept with the sign that the paper prints.
     """
 
+    preset_file: ClassVar[str] = "cart-pole"
     prior: Prior = log_normal(
         (Quantity("pole length", "m"), Quantity("pole mass", "kg"), Quantity("cart mass", "kg")),
         PRIOR_SCALE,

@@ -1,5 +1,7 @@
 """Double link: find masses and lengths of two coupled links by the torques on their joints."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -16,6 +18,7 @@ class DoubleLink(EulerMaruyama):
     0. The paper's equation has −τ, an inverted pendulum, with which its figures cannot be
     reproduced; they belong to +τ."""
 
+    preset_file: ClassVar[str] = "double-link"
     prior: Prior = log_normal(
         (
             Quantity("mass 1", "kg"),

@@ -7,6 +7,7 @@ A dynamical task is its drift f, and the names of its states, parameters and con
 else is here. An Euler–Maruyama step *is* an experiment step, so no solver is needed."""
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -31,6 +32,7 @@ class EulerMaruyama(Markov, Gaussian):
     step: float = eqx.field(static=True, default=0.05, kw_only=True)
     diffusion: float = eqx.field(static=True, default=0.1, kw_only=True)
     additive_noise: bool = eqx.field(static=True, default=True, kw_only=True)
+    few_modes: ClassVar[bool] = True
 
     def __check_init__(self) -> None:
         require(

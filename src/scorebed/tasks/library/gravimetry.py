@@ -6,6 +6,7 @@ x₀ ~ N(0, 30²),   z = max(exp N(ln 10, 0.5²), 3),   κ = G · 4/3 π R³ Δ�
 """
 
 import math
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -16,6 +17,7 @@ from numpyro.distributions.transforms import AffineTransform, PowerTransform
 from scorebed.errors import require
 from scorebed.tasks.base import IID, Gaussian
 from scorebed.tasks.priors import Floored, Independent, Marginal, Prior
+from scorebed.tasks.sketch import HiddenObjects, Positions, Profile, Sketch
 from scorebed.tasks.spaces import Quantity, Real, Space
 
 GRAVITATIONAL_CONSTANT = 6.674e-11
@@ -33,6 +35,9 @@ class Gravimetry(IID, Gaussian):
     outcomes: tuple[Quantity, ...] = eqx.field(static=True)
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
+    few_modes: ClassVar[bool] = True
+    preset_file: ClassVar[str] = "gravimetry"
+    design_scales: ClassVar[tuple[float, float] | None] = (0.3, 1.2)
 
     def __init__(self, *, dim: int = 1, horizon: int = 20, noise: float = 1.0):
         require(
@@ -75,3 +80,13 @@ class Gravimetry(IID, Gaussian):
     ) -> tuple[float]:
         del theta, state, xi
         return (self.noise,)
+
+    def sketch(self) -> Sketch:
+        d = self.designs.dim
+        void = HiddenObjects("void", (tuple(range(d)),), radius)
+        return Profile(void, depth=1) if d == 1 else Positions(void)
+
+
+def radius(theta: Float[Array, " k"]) -> float:
+    """R of the void, from κ = const · R³."""
+    return float(theta[-1] / KAPPA_PER_CUBIC_METRE) ** (1 / 3)

@@ -6,16 +6,19 @@ appendix "BED tasks").
 y is the *logarithm* of the measured intensity, as the paper's log-normal observation model has it.
 """
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Scalar
 
 from scorebed.errors import require
-from scorebed.tasks.base import IID, Gaussian, Task
+from scorebed.tasks.base import IID, BlockGuess, Gaussian
 from scorebed.tasks.priors import Prior, standard_normal
+from scorebed.tasks.sketch import HiddenObjects, Positions, Profile, Sketch
 from scorebed.tasks.spaces import Quantity, Real, Space
 
-LARGEST_ORDERED = 4  # sources: K! = 24 orders can be summed over
+FAINTEST = 0.05  # intensity above the background; noise may leave less, or nothing
 
 
 def _axis(i: int, d: int) -> str:
@@ -35,6 +38,8 @@ class LocationFinding(IID, Gaussian):
     strength: float = eqx.field(static=True)
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
+    few_modes: ClassVar[bool] = True
+    preset_file: ClassVar[str] = "location-finding"
 
     def __init__(
         self,
@@ -74,6 +79,23 @@ class LocationFinding(IID, Gaussian):
         self.outcomes = (Quantity("log intensity"),)
         self.additive_noise = True
 
+    @property
+    def exchangeable(self) -> int:  # type: ignore[override]
+        """The sources. Their prior is standard normal, so sources in z are sources in θ."""
+        return self.sources
+
+    @property
+    def narrow_posterior(self) -> bool:
+        """A single source, too, can be approached."""
+        return True
+
+    def guess_block(self, ys: Float[Array, "T 1"], xis: Float[Array, "T d"]) -> BlockGuess:
+        """Balls around the sensors, of standard deviation min(1, r_t/√d) with r_t² = α / (e^{y_t} −
+        b): the distance of a source that made the intensity e^{y_t} alone.
+        """
+        alone = self.strength / jnp.maximum(jnp.exp(ys[:, 0]) - self.background, FAINTEST)
+        return BlockGuess(xis, jnp.sqrt(jnp.minimum(alone / xis.shape[1], 1)))
+
     def intensity(self, theta: Float[Array, " k"], xi: Float[Array, " dx"]) -> Scalar:
         """μ(θ, ξ)."""
         d = self.designs.dim
@@ -95,20 +117,8 @@ class LocationFinding(IID, Gaussian):
         del theta, state, xi
         return (self.noise,)
 
-
-def sources_of(task: Task) -> int:
-    """How many parts of z can be exchanged. Their prior is standard normal, so that sources in z
-    are sources in θ.
-    """
-    return task.sources if isinstance(task, LocationFinding) else 1
-
-
-def many_sources(task: Task) -> bool:
-    """Whether a task has more sources than a density can give every order its share of."""
-    return sources_of(task) > LARGEST_ORDERED
-
-
-def canonical(z: Float[Array, " k"], sources: int) -> Float[Array, " k"]:
-    """z with its sources sorted by their first coordinate."""
-    rows = z.reshape(sources, -1)
-    return rows[jnp.argsort(rows[:, 0])].reshape(-1)
+    def sketch(self) -> Sketch:
+        d = self.designs.dim
+        places = tuple(tuple(range(k * d, (k + 1) * d)) for k in range(self.sources))
+        hidden = HiddenObjects("source", places)
+        return Profile(hidden) if d == 1 else Positions(hidden)

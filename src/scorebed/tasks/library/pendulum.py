@@ -1,5 +1,7 @@
 """Stochastic pendulum: find mass and length of a damped pendulum by the torque applied to it."""
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
@@ -17,6 +19,7 @@ class Pendulum(EulerMaruyama):
     f = (q̇, −3g/(2l) sin q + 3(ξ − b q̇)/(m l²)), with the factor 3 on the input and damping term
     that the published results were computed with (the paper's footnote)."""
 
+    preset_file: ClassVar[str] = "pendulum"
     prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)
     designs: Space = eqx.field(
         static=True, default=Box((Quantity("torque", "N m"),), (-1.0,), (1.0,))

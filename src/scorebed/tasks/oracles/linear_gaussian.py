@@ -5,6 +5,7 @@ In the scalar case the information gain of any trajectory, adaptive or not, is Â
 
 import math
 from collections.abc import Sequence
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -28,6 +29,7 @@ class LinearGaussian(LinearModel):
     noise: float = eqx.field(static=True)
     bound: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True)
+    preset_file: ClassVar[str] = "linear-gaussian"
 
     def __init__(
         self,

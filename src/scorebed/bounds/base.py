@@ -1,0 +1,125 @@
+"""What a bound of the expected information gain is: a lower and an upper one, and an object that
+finds them.
+"""
+
+import abc
+import math
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
+
+import equinox as eqx
+from jaxtyping import PRNGKeyArray
+
+from scorebed.errors import NoDensityError, require
+from scorebed.policies.base import Policy
+from scorebed.tasks.base import Task
+
+SATURATED = 0.05  # share of saturated trajectories above which the lower bound is loose
+
+# (groups done, groups in all)
+OnGroup: TypeAlias = Callable[[int, int], None]
+
+
+def silent(done: int, total: int) -> None:
+    """No report of progress."""
+    del done, total
+
+
+class Bounds(eqx.Module):
+    """A lower and an upper bound in nats, with standard errors over groups that share no
+    contrastive draws.
+
+    `ceiling` is the largest value that the lower bound can take with `inner` draws: log(M+1) if
+    they are from the prior, and more by what a better proposal has learned
+    (`bounds/importance.py`). Without a density (`bounds/posterior.py`) there are no such draws, no
+    ceiling and no upper bound, which is then NaN."""
+
+    lower: float
+    lower_se: float
+    upper: float
+    upper_se: float
+    outer: int
+    inner: int
+    ceiling: float
+    saturated: float
+    nle: int
+
+    def __str__(self) -> str:
+        lower = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG"
+        if math.isnan(self.upper) and self.inner == 0:
+            return f"{lower} nats; there is no upper bound without a density"
+        text = f"{lower} ≤ {self.upper:.3f} ± {self.upper_se:.3f} nats"
+        if self.saturated <= SATURATED:
+            return text
+        of_prior = self.ceiling == math.log(self.inner + 1)
+        limit = f"log(M+1) = {self.ceiling:.2f}" if of_prior else f"{self.ceiling:.2f}"
+        return (
+            f"{text}; {self.saturated:.0%} of the trajectories are saturated: the lower bound "
+            f"cannot exceed {limit}; use more inner samples"
+            + (" or tight_bounds" if of_prior else "")
+        )
+
+
+class Bound(eqx.Module):
+    """A way to bound the EIG of a policy. Its fields are its settings, among them the numbers of
+    trajectories and of draws that it takes where a call gives none.
+    """
+
+    name: ClassVar[str]
+
+    @abc.abstractmethod
+    def __call__(
+        self,
+        task: Task,
+        policy: Policy,
+        *,
+        outer: int | None = None,
+        inner: int | None = None,
+        on_group: OnGroup = silent,
+        key: PRNGKeyArray,
+    ) -> Bounds:
+        """Bounds from `outer` trajectories with `inner` draws each, on the draws of `key`."""
+
+    def supports(self, task: Task) -> None:
+        """Refuse a task that it is not for, by an `InvalidValueError` that says why."""
+        del task
+
+    def nle(self, task: Task, outer: int, inner: int) -> int | None:
+        """Likelihood evaluations of a call; None where only the call itself knows."""
+        del task, outer, inner
+        return None
+
+    def for_task(self, task: Task) -> "Bound":
+        """The bound that is used for a task: this one, unless it stands for a choice."""
+        del task
+        return self
+
+    @property
+    def monitor(self) -> "Bound":
+        """The version of it that is cheap enough to follow a training by."""
+        return self
+
+
+def size(given: int | None, usual: int) -> int:
+    """A size of a call, or the bound's where none is given."""
+    return usual if given is None else given
+
+
+def require_density(task: Task, what: str) -> None:
+    """Refuse a model without a density."""
+    if not task.has_density:
+        raise NoDensityError(
+            f"{what} of {type(task).__name__}, got a model without a density, expected one with "
+            "`log_prob`. Fix: use the posterior bound, which needs none, or write `log_prob`."
+        )
+
+
+def require_sizes(outer: int, inner: int, *, least_inner: int, usual: tuple[int, int]) -> None:
+    """Refuse a bound without a standard error, or without a marginal."""
+    require(
+        outer >= 2 and inner >= least_inner,
+        "the size of a bound",
+        got=f"outer={outer}, inner={inner}",
+        expected=f"outer samples from 2 and inner ones from {least_inner}",
+        fix=f"{usual[0]} and {usual[1]} are usual.",
+    )

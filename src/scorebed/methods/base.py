@@ -1,0 +1,234 @@
+"""What a method is: how policies are trained, what is learned before them, and what both cost.
+
+A method is an object whose fields are its settings; a run asks it for stages and knows none of
+them. Most methods train a batch of policies by a gradient (`GradientMethod`): they say what the
+gradient is and what a step costs. Those of two stages learn something upfront that serves every
+policy (`upfront`); those that train nothing have a policy as it is (`untrained`).
+
+Decision 025 says why `stages` is two methods: the second stage is made with what came of the first.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax.random as jr
+from jaxtyping import PRNGKeyArray
+
+from scorebed.errors import InvalidValueError, require
+from scorebed.methods.sections import PolicyTraining
+from scorebed.policies.base import Policy
+from scorebed.samplers.base import DesignSampler
+from scorebed.tasks.base import Task
+from scorebed.tasks.nuisance import has_nuisance
+from scorebed.training.stage import Stage
+
+SomeMethod = TypeVar("SomeMethod", bound="Method")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Job:
+    """What a method is to do: P policies of one architecture for a task, and that so many times."""
+
+    task: Task
+    sampler: DesignSampler
+    """The designs that are learned from before there is a policy."""
+    make_policy: Callable[..., Policy]
+    """An untrained policy: `make_policy(task, key=key)`."""
+    policies: int = 1
+    """P, of which the best is kept."""
+    repeats: int = 1
+    key: PRNGKeyArray
+    """The root of all random numbers."""
+    budget: int = 0
+    """Likelihood evaluations that all of it may spend; 0 for no limit."""
+    taken_over: bool = False
+    """Whether what is learned upfront comes from another run."""
+    capped: bool = True
+    """Whether a budget buys no more steps of a network than the settings have."""
+
+    @functools.cached_property
+    def design_nle(self) -> int:
+        """Likelihood evaluations of the designs of one experiment, by a policy that evaluates the
+        model.
+        """
+        policy: Policy = eqx.filter_eval_shape(
+            lambda key: self.make_policy(self.task, key=key), jr.key(0)
+        )
+        return policy.design_nle
+
+    def groups(self, parts: int) -> list[tuple[str, int]]:
+        """The stages in which policies are trained, and how many in each: P shared out among
+        `parts`, in every repeat.
+        """
+        counts = [self.policies // parts + (s < self.policies % parts) for s in range(parts)]
+        return [(f"policy-{r}-{s}", n) for r in range(self.repeats) for s, n in enumerate(counts)]
+
+
+class Method(eqx.Module):
+    """How policies are trained. Its fields are its settings."""
+
+    needs_density: ClassVar[bool] = True
+    """Whether the likelihood of the model is evaluated."""
+    serves_nuisance: ClassVar[bool] = False
+    """Whether parameters of interest can be told from a nuisance."""
+    compared_with_random: ClassVar[bool] = True
+    """Whether random designs are bounded beside its policy."""
+    has_own_policy: ClassVar[bool] = False
+    """Whether it is tied to one policy: no other can be trained by it."""
+    designs_in_words: ClassVar[str] = "adaptive designs of the trained policy"
+    """What its designs are, for a report."""
+    upfront_stem: ClassVar[str] = ""
+    """The name of the files of what is learned upfront; empty if nothing is."""
+
+    @property
+    def policy_settings(self) -> PolicyTraining | None:
+        """The settings of its training of policies; None if it has none of ours."""
+        return None
+
+    @property
+    def learns_from_sampler(self) -> bool:
+        """Whether it rests on something learned from the sampler's designs alone, so that a policy
+        may leave what was seen.
+        """
+        return False
+
+    @property
+    def score_kind(self) -> str | None:
+        """The name of the kind of score that it learns; None if it learns none."""
+        return None
+
+    @property
+    def score_file(self) -> str:
+        """The file of the score that trained the first policy last; empty if there is no score."""
+        return ""
+
+    def supports(self, task: Task) -> None:
+        """Refuse a task that the method cannot serve, with a sentence."""
+        name, what = type(task).__name__, f"the method {type(self).__name__}"
+        require(
+            task.has_density or not self.needs_density,
+            what,
+            got=f"{name}, a model without a density",
+            expected="a task with `log_prob`",
+            fix="use a method that needs none, such as the default.",
+        )
+        require(
+            self.serves_nuisance or not has_nuisance(task),
+            what,
+            got=f"{name}, which has nuisance parameters",
+            expected="a task that is about all of its parameters",
+            fix="use a method that can tell them apart, such as the default.",
+        )
+
+    def supports_policy(self, policy: Policy) -> None:
+        """Refuse a policy that the method cannot train, with a sentence."""
+        del policy
+
+    def parts(self, job: Job) -> int:
+        """Into how many stages the policies of a repeat are shared out."""
+        del job
+        return 1
+
+    def upfront(self, job: Job, index: int) -> Stage | None:
+        """The training of what serves every policy, number `index` of `parts`; None if there is
+        none.
+        """
+        del job, index
+        return None
+
+    def upfront_nle(self, job: Job) -> int:
+        """Likelihood evaluations of one `upfront`; what another run learned is free."""
+        stage = None if job.taken_over else self.upfront(job, 0)
+        return 0 if stage is None else stage.nle_at_most()
+
+    def upfront_values(self, table: str) -> dict[str, Any]:
+        """The settings that belong to what is learned upfront, for a run that takes it over;
+        `table` is that of the method's own settings.
+        """
+        del table
+        return {}
+
+    def upfront_like(self, job: Job) -> Any:
+        """What `upfront` results in, with shapes for arrays: the template of its file."""
+        del job
+        raise NotImplementedError
+
+    def train(self, job: Job, learned: Any, name: str, count: int) -> Stage | None:
+        """The training of `count` policies, with what was learned upfront if anything was; None if
+        nothing is trained.
+        """
+        del job, learned, name, count
+        return None
+
+    def untrained(self, job: Job) -> Policy:
+        """The policy of a method that trains none."""
+        del job
+        raise InvalidValueError(
+            f"the method {type(self).__name__}",
+            got="no stage of training and no policy",
+            expected="one of them",
+            fix="write `train`, or `untrained`.",
+        )
+
+    def policy_of(self, trained: Any) -> Policy:
+        """The policy in what was trained: itself, unless something was trained beside it."""
+        policy: Policy = trained
+        return policy
+
+    def kept_beside(self, trained: Any) -> Mapping[str, Any]:
+        """What else is saved of the best, by the stem of its file."""
+        del trained
+        return {}
+
+    def static_reference(self) -> "tuple[Method, str] | None":
+        """The method by which static designs are trained to compare with, and how in words; None
+        if they are not.
+        """
+        return None
+
+    def within(self: SomeMethod, budget: int, job: Job) -> SomeMethod:
+        """The same method with the largest sizes that a budget allows; refused if its smallest
+        version costs more.
+        """
+        del budget, job
+        return self
+
+    def with_steps(self: SomeMethod, job: Job, upfront: int | None, policies: int) -> SomeMethod:
+        """The same method with as many steps of each restart, and of what is learned upfront, as a
+        given time allows.
+        """
+        del job, upfront, policies
+        return self
+
+    def timed(self: SomeMethod, steps: int, every: int) -> SomeMethod:
+        """The same method in a few steps, to time them."""
+        del steps, every
+        return self
+
+    def record(self, job: Job, steps: Sequence[int]) -> dict[str, Any]:
+        """What a run's record says besides, given the steps of every restart."""
+        del job, steps
+        return {}
+
+    def nle(self, job: Job) -> int:
+        """Likelihood evaluations of a whole run, at most."""
+        parts = self.parts(job)
+        total = parts * self.upfront_nle(job)
+        for name, count in job.groups(parts):
+            stage = self.train(job, None, name, count) if count else None
+            total += stage.nle_at_most() if stage is not None else 0
+        return total
+
+
+def require_room(budget: int, least: int) -> None:
+    """Refuse a budget that does not pay for the least that a run can do."""
+    if budget < least:
+        raise InvalidValueError(
+            "--budget",
+            got=f"{budget:,} likelihood evaluations",
+            expected=f"at least {least:,} for the other sizes of this run",
+            fix="raise it, or lower policy_training.steps or policy_training.batch.",
+        )

@@ -1,0 +1,260 @@
+"""ScoreBED, the paper's method: learn the marginal score once, then train any policy with it.
+
+stage 1   s ≈ ∇_{y,ξ} log p(y_{1:T} | ξ_{1:T}) by marginal score matching on a sampler's designs
+stage 2   ∇_φ I = E[d/dφ log p(y | ξ, θ) − s_y ∂y/∂φ − s_ξ ∂ξ/∂φ]   (Theorem 1)
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+import equinox as eqx
+import jax.numpy as jnp
+import jax.random as jr
+import optax
+from jaxtyping import PRNGKeyArray, PyTree
+
+from scorebed.errors import UnknownNameError, require
+from scorebed.keys import named
+from scorebed.methods.base import Job, require_room
+from scorebed.methods.fields import Count
+from scorebed.methods.gradient import GradientMethod
+from scorebed.methods.sections import PolicyTraining, ScoreTraining
+from scorebed.methods.settings import Setting, check_section, settings_of
+from scorebed.scores import SCORES
+from scorebed.scores.base import Score, ScoreKind
+from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
+from scorebed.scores.standardise import standardiser
+from scorebed.tasks.base import Task
+from scorebed.training.fit import Gradient
+from scorebed.training.policy import gradient_by
+from scorebed.training.score import (
+    PILOT,
+    Weights,
+    automatic_weights,
+    fresh_score,
+    score_optimiser,
+    score_stage,
+)
+from scorebed.training.stage import Stage
+
+# A score of fewer steps is worse than one of a smaller kind, whose values cost less.
+ENOUGH_STEPS = 1000
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreSection:
+    """The section [score]: a kind with its own settings, and its training if it has any."""
+
+    name: str
+    kind: ScoreKind
+    training: ScoreTraining | None
+    seeds: int = 1
+
+    @staticmethod
+    def settings(kind: str) -> dict[str, Setting]:
+        """All keys of the section for a kind of score."""
+        if kind not in SCORES:
+            raise UnknownNameError("value of score.kind", kind, SCORES)
+        own = settings_of(SCORES[kind])
+        training = settings_of(ScoreTraining) if SCORES[kind].trained else {}
+        names = {
+            "kind": Setting(str, ..., "The kind of score."),
+            "seeds": Setting(
+                Count,
+                1,
+                "Number of scores, trained from different seeds; policies are split among them.",
+            ),
+        }
+        return names | own | training
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], known: list[str]) -> "ScoreSection":
+        """The section from the values of a configuration."""
+        kind = values.get("kind")
+        require(
+            isinstance(kind, str),
+            "score.kind",
+            got=repr(kind),
+            expected="a kind of score",
+            fix="choose a preset, or give it by --set score.kind=particles.",
+        )
+        checked = check_section(cls.settings(str(kind)), values, "score.", known)
+        made = SCORES[str(kind)]
+        own = {name: checked[name] for name in settings_of(made)}
+        training = None
+        if made.trained:
+            training = ScoreTraining(**{name: checked[name] for name in settings_of(ScoreTraining)})
+        return cls(name=str(kind), kind=made(**own), training=training, seeds=checked["seeds"])
+
+    def values(self) -> dict[str, Any]:
+        """What `read` takes."""
+        training = dataclasses.asdict(self.training) if self.training else {}
+        own = {name: getattr(self.kind, name) for name in settings_of(type(self.kind))}
+        return {"kind": self.name, **own, **training, "seeds": self.seeds}
+
+
+SomeScoreMethod = TypeVar("SomeScoreMethod", bound="ByScore")
+
+
+class ByScore(GradientMethod):
+    """What ScoreBED and its joint form share: stage 1."""
+
+    needs_density: ClassVar[bool] = False
+    serves_nuisance: ClassVar[bool] = True
+    upfront_stem: ClassVar[str] = "score"
+
+    score: eqx.AbstractVar[ScoreSection]
+
+    @property
+    def score_kind(self) -> str:
+        return self.score.name
+
+    @property
+    def score_file(self) -> str:
+        return f"{self.upfront_stem}-0.safetensors"
+
+    def supports(self, task: Task) -> None:
+        GradientMethod.supports(self, task)
+        self.score.kind.supports(task)
+        require(
+            task.has_density or task.constraint is None,
+            f"the designs of {type(task).__name__}",
+            got="a constraint",
+            expected="none: the model has no density",
+            fix="leave `constraint` out, write `log_prob`, or use --method varpost.",
+        )
+
+    def parts(self, job: Job) -> int:
+        del job
+        return self.score.seeds
+
+    def upfront(self, job: Job, index: int) -> Stage:
+        section, task = self.score, job.task
+        key = named(job.key, self.upfront_stem, index)
+        name, training = f"{self.upfront_stem}-{index}", section.training
+        if training is None:
+            return score_stage(
+                task,
+                job.sampler,
+                lambda: fresh_score(section.kind, task, job.sampler, key=key),
+                name=name,
+                steps=0,
+                batch=0,
+                optimiser=optax.identity(),
+                weights=lambda: Weights(jnp.ones(()), jnp.ones(()), 0.0),
+                key=key,
+            )
+
+        def make() -> Any:
+            score = fresh_score(section.kind, task, job.sampler, key=key)
+            if training.weights != "learned" or not task.has_density:
+                return score  # without a density there are no residuals
+            standardise = standardiser(task, job.sampler, key=named(key, "standardise"))
+            return SelfWeighingScore(
+                score, ResidualScale(task, standardise, key=named(key, "weigher"))
+            )
+
+        return score_stage(
+            task,
+            job.sampler,
+            make,
+            name=name,
+            steps=training.steps,
+            batch=training.batch,
+            optimiser=score_optimiser(
+                steps=training.steps,
+                learning_rate=training.learning_rate,
+                floor_rate=training.floor_rate,
+                warmup_share=training.warmup_share,
+                clip=training.clip,
+            ),
+            decay=training.ema,
+            penalty=training.bias_penalty,
+            weights=lambda: residual_weights(training, job, key=named(key, "weights")),
+            finish=lambda score: score.kept,
+            score_nle=section.kind.nle(task),
+            key=key,
+        )
+
+    def upfront_values(self, table: str) -> dict[str, Any]:
+        del table
+        return {"score": self.score.values()}
+
+    def upfront_like(self, job: Job) -> Any:
+        make = lambda key: fresh_score(self.score.kind, job.task, job.sampler, key=key)  # noqa: E731
+        return eqx.filter_eval_shape(make, jr.key(0))
+
+    def with_score_steps(self: SomeScoreMethod, steps: int) -> SomeScoreMethod:
+        """The same method with another number of steps of stage 1."""
+        training = self.score.training
+        if training is None:
+            return self
+        section = dataclasses.replace(
+            self.score, training=dataclasses.replace(training, steps=steps)
+        )
+        return dataclasses.replace(self, score=section)
+
+    def within(self: SomeScoreMethod, budget: int, job: Job) -> SomeScoreMethod:
+        """As many steps of stage 1 as a budget pays for; with fewer than enough of them, a smaller
+        kind of score. Steps of stage 2 where there is no stage 1 to pay for.
+        """
+        if job.taken_over:
+            require_room(budget, self.nle(job))
+            return self
+        training = self.score.training
+        if training is None:
+            return super().within(budget, job)
+        step = self.parts(job) * training.batch * (job.task.horizon + self.score.kind.nle(job.task))
+        rest = self.nle(job) - training.steps * step
+        smaller = self.score.kind.smaller()
+        if smaller is not None and budget < rest + min(ENOUGH_STEPS, training.steps) * step:
+            section = dataclasses.replace(self.score, kind=smaller)
+            return dataclasses.replace(self, score=section).within(budget, job)
+        require_room(budget, rest + step)
+        return self.with_score_steps((budget - rest) // step)
+
+    def with_steps(
+        self: SomeScoreMethod, job: Job, upfront: int | None, policies: int
+    ) -> SomeScoreMethod:
+        found = super().with_steps(job, upfront, policies)
+        return found if upfront is None else found.with_score_steps(upfront)
+
+    def timed(self: SomeScoreMethod, steps: int, every: int) -> SomeScoreMethod:
+        short = super().timed(steps, every).with_score_steps(steps)
+        return dataclasses.replace(short, score=dataclasses.replace(short.score, seeds=1))
+
+
+class ScoreMethod(ByScore):
+    """ScoreBED."""
+
+    score: ScoreSection
+    policy_training: PolicyTraining
+
+    @property
+    def learns_from_sampler(self) -> bool:
+        return self.score.training is not None
+
+    def gradient(self, job: Job, learned: Score) -> Callable[[PyTree], Gradient]:
+        training = self.policy_training
+        clip = training.trajectory_clip
+        return gradient_by(
+            job.task, learned, batch=training.batch, trajectory_clip=clip, key=job.key
+        )
+
+    def step_nle(self, job: Job) -> int:
+        each = job.task.horizon + self.score.kind.nle(job.task)
+        return self.policy_training.batch * (each + job.design_nle)
+
+
+def residual_weights(training: ScoreTraining, job: Job, *, key: PRNGKeyArray) -> Weights:
+    """The weights of the residuals of score matching: given, or found by a pilot."""
+    own = 0.0 if training.weights == "none" else 1.0
+    if training.lambda_y == "auto":
+        return automatic_weights(job.task, job.sampler, own=own, key=key)
+    return Weights(jnp.asarray(training.lambda_y), jnp.ones(()), own)
+
+
+def pilot_nle(task: Task) -> int:
+    """Likelihood evaluations of the pilot that weighs the residuals."""
+    return PILOT * task.horizon

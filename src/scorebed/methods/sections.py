@@ -1,0 +1,109 @@
+"""Sections of a configuration that several methods share. Nothing here knows of arrays."""
+
+import dataclasses
+from typing import Annotated
+
+from scorebed.errors import require
+from scorebed.methods.fields import (
+    LARGEST,
+    Count,
+    Decay,
+    NonNegative,
+    Positive,
+    Rate,
+    WeightOrAuto,
+    choice,
+    whole,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PolicyTraining:
+    """Stage 2: the training of a policy."""
+
+    steps: Count
+    """Number of training steps of one policy."""
+    batch: Count
+    """Number of simulated experiments per training step."""
+    learning_rate: Positive
+    """First learning rate of Adam."""
+    schedule: Annotated[str, choice("cosine", "exponential", "constant")]
+    """How the learning rate changes over the steps."""
+    decay_rate: Rate = 0.98
+    """Factor on the learning rate after every `decay_every` steps; for the exponential schedule."""
+    decay_every: Count = 1000
+    """Steps between two decays; for the exponential schedule."""
+    final_rate: NonNegative = 0.0
+    """Learning rate at the last step; for the cosine schedule."""
+    beta1: Decay = 0.9
+    """Adam's decay of the gradient's mean."""
+    beta2: Decay = 0.999
+    """Adam's decay of the gradient's square."""
+    clip: Positive = 1.0
+    """Largest norm of a gradient; longer ones are shortened to it."""
+    trajectory_clip: NonNegative = 0.0
+    """Largest gradient of one trajectory, in medians over its batch; 0 for the unbiased mean."""
+    noise_rate: Positive = 1.0
+    """Factor on the learning rate of a policy's own noise; for the recurrent policy."""
+    ema: Decay = 0.0
+    """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+    keep: Annotated[str, choice("best", "last")] = "best"
+    """The policy that is kept: the best by the estimates while training, or the last one."""
+    monitor_every: Count
+    """Steps between two estimates of the bound while training."""
+    monitor: Annotated[str, choice("contrastive", "importance")] = "contrastive"
+    """Kind of those estimates, and of those that choose among restarts: by draws of the prior, or
+    by Gaussians at posterior modes.
+    """
+    monitor_inner: Count
+    """Draws of those estimates for every trajectory."""
+    halvings: Annotated[int, whole(0, 30)] = 0
+    """Times that the worse half of the restarts is stopped on the way; 0 for never."""
+    patience: Annotated[int, whole(0, LARGEST)] = 0
+    """Steps without a better estimate after which training ends; 0 for all steps."""
+
+    def __post_init__(self) -> None:
+        require_falling("policy_training.final_rate", self.final_rate, self.learning_rate)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ScoreTraining:
+    """Stage 1: the training of a score, where its kind is trained."""
+
+    steps: Count
+    """Number of training steps of one score network."""
+    batch: Count
+    """Number of simulated experiments per training step."""
+    learning_rate: Positive
+    """Peak learning rate of Adam."""
+    floor_rate: NonNegative = 1e-5
+    """Learning rate at the end of the cosine decay."""
+    warmup_share: Decay = 0.001
+    """Share of the steps over which the learning rate rises to its peak."""
+    clip: Positive
+    """Largest norm of a gradient; longer ones are shortened to it."""
+    lambda_y: WeightOrAuto = "auto"
+    """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
+    weights: Annotated[str, choice("none", "score", "learned")] = "none"
+    """Weights of the residuals by (y, ξ): none, one over the squared size of the score, or learned
+    from the residuals.
+    """
+    bias_penalty: NonNegative = 0.0
+    """Weight of the penalty on the score's mean given the designs; 0 for none."""
+    ema: Decay = 0.0
+    """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
+
+    def __post_init__(self) -> None:
+        require_falling("score.floor_rate", self.floor_rate, self.learning_rate)
+
+
+def require_falling(key: str, last: float, first: float) -> None:
+    """Refuse a learning rate that would end above where it starts."""
+    section, _, _ = key.rpartition(".")
+    require(
+        last <= first,
+        key,
+        got=last,
+        expected=f"at most {section}.learning_rate, {first}",
+        fix=f"change one of the two by --set {key}=VALUE.",
+    )

@@ -1,0 +1,69 @@
+"""A table of names: what the command line and configuration files call a thing, and what makes it.
+
+    POLICIES = Registry("policy", {"dad": DAD, "gru": GRUPolicy}, made_by="a class, or a function")
+    register_policy = POLICIES.register
+
+A registry is a dict, so it can be iterated, sorted and looked up like one. `find` refuses an
+unknown name with the nearest one, and `register` adds a user's entry under a name that is not
+built in."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from scorebed.errors import UnknownNameError, require
+
+Maker = TypeVar("Maker")
+Registered = TypeVar("Registered")
+
+
+class Registry(dict[str, Maker]):
+    """Built-in entries, and those that a user has registered. `kind` is what an entry is, in the
+    singular; `made_by` says what may be registered.
+    """
+
+    def __init__(self, kind: str, built_in: Mapping[str, Maker], *, made_by: str):
+        super().__init__(built_in)
+        self.kind, self.made_by, self.built_in = kind, made_by, frozenset(built_in)
+
+    def find(self, name: str) -> Maker:
+        """The entry of a name.
+
+        Raises `UnknownNameError`, which offers the nearest name, if there is none."""
+        if name not in self:
+            raise UnknownNameError(self.kind, name, self)
+        return self[name]
+
+    def register(self, name: str) -> Callable[[Registered], Registered]:
+        """A decorator that adds what it decorates under `name`. Registering a name again replaces
+        its entry, since a user's file may be executed more than once.
+
+        Raises `InvalidValueError` if the name is malformed or built in."""
+        well_formed = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
+        require(
+            well_formed,
+            f"the name of a {self.kind}",
+            got=repr(name),
+            expected="small letters, digits and hyphens",
+            fix=f'write it like "my-{self.kind.replace(" ", "-")}".',
+        )
+        require(
+            name not in self.built_in,
+            f"the name of a {self.kind}",
+            got=f"'{name}', which is built in",
+            expected="another name",
+            fix=f"call it my-{name}.",
+        )
+
+        def add(maker: Registered) -> Registered:
+            require(
+                callable(maker),
+                f"the {self.kind} '{name}'",
+                got=f"a {type(maker).__name__}",
+                expected=self.made_by,
+                fix="write it above a class.",
+            )
+            self[name] = maker  # type: ignore[assignment]
+            return maker
+
+        return add

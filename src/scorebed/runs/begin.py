@@ -1,0 +1,143 @@
+"""From what a user asks for to a run: its configuration, and its folder. Nothing is written on bad
+input.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax.random as jr
+
+from scorebed.errors import require
+from scorebed.inference.history import learn_history
+from scorebed.methods.reading import own_table
+from scorebed.presets.reader import preset_values
+from scorebed.runs.artifacts import check_upfront, upfront_files
+from scorebed.runs.config import RunConfig, make_config
+from scorebed.runs.durable import replace_file
+from scorebed.runs.execution import job_for
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.history import after_history, read_history, with_history
+from scorebed.runs.load import open_config
+from scorebed.runs.sections import HistoryConfig
+from scorebed.runs.spending import Spending
+from scorebed.runs.user_parts import BUILT_IN, UserParts
+from scorebed.runs.user_task import UserTask, compare_source
+from scorebed.tasks.base import Task
+from scorebed.tasks.continued import continued
+from scorebed.tasks.nuisance import check_interest
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Request:
+    """What a user asks for; None for what the preset decides."""
+
+    task_name: str
+    task: Task
+    preset: str
+    method: str
+    policy: str | None = None
+    policies: int | None = None
+    score_kind: str | None = None
+    overrides: Sequence[str] = ()
+    file: Path | None = None
+    """A TOML file laid over the preset."""
+    score: Path | None = None
+    """A run whose score, or density, is taken over."""
+    history: Path | None = None
+    """A file of steps that are over."""
+    spending: Spending | None = None
+    parts: UserParts = BUILT_IN
+    """What comes from files of the user's."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class NewRun:
+    """A run to be begun: its configuration, its task (what is left of it after its history), and
+    the run whose score it takes over.
+    """
+
+    config: RunConfig
+    task: Task
+    score: Path | None = None
+
+    def create(self, path: Path | None) -> RunFolder:
+        """Its folder, at `path` or at the next free place in runs/."""
+        make = RunFolder.create_next if path is None else RunFolder.create
+        folder = make(path or Path("runs"), self.config)
+        if self.score is not None:  # copied, so that the run stands on its own
+            for name in upfront_files(self.config.trained_by, job_for(self.config, self.task)):
+                replace_file(folder.path / name, (self.score / name).read_bytes())
+        return folder
+
+
+def plan(request: Request) -> NewRun:
+    """The run that a user asks for, checked."""
+    values = preset_values(
+        request.preset,
+        request.task_name,
+        request.task,
+        method=request.method,
+        policy=request.policy,
+        policies=request.policies,
+        score_kind=request.score_kind,
+    )
+    task = request.task
+    if request.history is not None:
+        task, values["history"] = _after(task, request.history)
+    values["sources"] = _sources(request.parts)
+    if request.score is not None:
+        values |= _taken_over(request, request.score)
+    config = make_config(values, request.overrides, request.file)
+    job, method = job_for(config, task), config.trained_by
+    check_interest(task, key=jr.key(0))
+    method.supports(task)
+    if method.policy_settings is not None:
+        method.supports_policy(
+            eqx.filter_eval_shape(lambda key: job.make_policy(task, key=key), jr.key(0))
+        )
+    if request.score is not None:
+        check_upfront(request.score, _config_of(request.score, request.parts), job, method)
+    spending = request.spending
+    config = config if spending is None else spending.apply(config, task)
+    return NewRun(config=config, task=task, score=request.score)
+
+
+def _taken_over(request: Request, run: Path) -> dict[str, Any]:
+    """The settings of what was learned upfront come with it."""
+    source = _config_of(run, request.parts)
+    if isinstance(request.parts.task, UserTask):
+        compare_source(source.sources.task, request.parts.task, strict=False)
+    tables = source.trained_by.upfront_values(own_table(source.method))
+    require(
+        bool(tables),
+        "--score",
+        got=f"a run of {source.method}",
+        expected="a run whose method learns something upfront",
+        fix="leave it out.",
+    )
+    return {"score_run": str(run), **tables}
+
+
+def _config_of(run: Path, parts: UserParts) -> RunConfig:
+    return open_config(RunFolder.open(run), parts)
+
+
+def _sources(parts: UserParts) -> dict[str, str]:
+    """The sha256 of every file that the user named."""
+    digests = {name: getattr(part, "digest", None) for name, part in parts._asdict().items()}
+    return {name: digest for name, digest in digests.items() if digest}
+
+
+def _after(task: Task, path: Path) -> tuple[Task, dict[str, Any]]:
+    """What is left of a task after the steps in a file, and the section of the configuration that
+    says so.
+    """
+    past = read_history(path, task)
+    # A history that does not fit is refused before anything is computed.
+    continued(task, task.prior, *past)
+    # The same file gives the same prior, whatever the seed of the run: a score can be taken over.
+    section = with_history(past, learn_history(task, *past, key=jr.key(0)))
+    return after_history(task, HistoryConfig(**section)), section

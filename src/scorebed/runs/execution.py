@@ -1,0 +1,361 @@
+"""A training run on disk: what is learned upfront → policies → choice → bounds, each a resting
+place.
+
+The method says what the stages are; nothing here knows which method it is. Every stage has a key,
+checkpoints and a final file of its own, so that a run that was stopped anywhere goes on there: a
+stage whose file exists is loaded, one with checkpoints continues, one with neither starts. Keys
+follow names and step numbers, so that the result does not depend on how often a run was stopped.
+"""
+
+import dataclasses
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax.random as jr
+import numpy as np
+
+from scorebed.bounds import BOUNDS
+from scorebed.bounds.design_cost import expected_cost
+from scorebed.bounds.gain import Gain
+from scorebed.diagnostics import coverage
+from scorebed.keys import named
+from scorebed.methods.base import Job, Method
+from scorebed.nle import Ledger
+from scorebed.policies import POLICIES, make_policy
+from scorebed.policies.base import Policy
+from scorebed.policies.random import RandomDesigns
+from scorebed.policies.static import Static
+from scorebed.presets import spends_all
+from scorebed.runs.artifacts import load_like, load_policy, save
+from scorebed.runs.config import RunConfig
+from scorebed.runs.evaluation import about, bound_nle, reported_bound
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.record import BoundsRecord, Record, mean_bounds
+from scorebed.runs.stage import Progress, StageCheckpointer
+from scorebed.runs.user_parts import is_from_file
+from scorebed.samplers import make_sampler
+from scorebed.samplers.paper import reference_sampler
+from scorebed.samplers.spaced import spaced_designs
+from scorebed.tasks.base import Task
+from scorebed.training.fit import member
+from scorebed.training.policy import best_policy
+from scorebed.training.stage import Stage
+
+COVERAGE, RECORD = "coverage.json", "record.json"
+STATIC = "static"  # the stage, the file and the policy of the static designs to compare with
+
+
+def job_for(config: RunConfig, task: Task) -> Job:
+    """What the method of a run is to do."""
+    return Job(
+        task=task,
+        sampler=make_sampler(config.sampler, task),
+        make_policy=lambda task, *, key: make_policy(config.policy, task, key=key),
+        policies=config.policies,
+        repeats=config.repeats,
+        key=jr.key(config.seed),
+        budget=config.budget,
+        taken_over=bool(config.score_run),
+        capped=not spends_all(config.preset),
+    )
+
+
+class Execution:
+    """One run being carried out: its folder, what it has spent, and how long its stages took."""
+
+    def __init__(self, folder: RunFolder, config: RunConfig, task: Task, *, progress: Progress):
+        self.folder, self.config, self.progress = folder, config, progress
+        self.job, self.method = job_for(config, task), config.trained_by
+        self.task, self.key = task, self.job.key
+        self.ledger, self.evaluation = Ledger(config.budget or None), Ledger()
+
+    def run(self) -> Record:
+        """Carry out whatever is left to do; write and give the record."""
+        self.folder.write_env()
+        learned = [self.upfront(index) for index in range(self.method.parts(self.job))]
+        chosen = [self.choose(repeat, learned) for repeat in range(self.config.repeats)]
+        bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
+        references = self.references(learned[0]) if self.config.evaluation.references else {}
+        record = self.record(bounds, references, self._coverage(chosen[0]))
+        self.folder.write_json_atomic(RECORD, record.values())
+        return record
+
+    def upfront(self, index: int) -> Any:
+        """What is learned before any policy, number `index`: trained or loaded; None if nothing
+        is.
+        """
+        stage = self.method.upfront(self.job, index)
+        if stage is None:
+            return None
+        path = self.folder.path / f"{stage.name}.safetensors"
+        if cost := self.method.upfront_nle(self.job):
+            self.ledger.charge("weights" if self.job.taken_over else stage.name, cost)
+        if path.exists():
+            return load_like(path, self.method.upfront_like(self.job), self.task)
+        found = stage.start() if stage.steps == 0 else self._carried_out(stage)
+        learned = stage.result(found)
+        save(path, learned, self.task)
+        return learned
+
+    def choose(self, repeat: int, learned: Sequence[Any]) -> Policy:
+        """P policies shared out among what was learned, and the best of them by a bound on draws of
+        its own.
+        """
+        groups = self._groups(repeat)
+        stages = [
+            self.method.train(self.job, each, name, count) if count else None
+            for each, (name, count) in zip(learned, groups, strict=True)
+        ]
+        if all(stage is None for stage in stages):
+            return self.method.untrained(self.job)
+        trained = [stage for stage in stages if stage is not None]
+        path = self.folder.path / f"policy-{repeat}.safetensors"
+        for each in trained:
+            self.ledger.charge(each.name, each.nle_at_most())
+        if path.exists():
+            chosen = load_policy(path, self.job.make_policy, self.task)
+        else:
+            candidates: dict[int, Any] = {}
+            first = 0
+            for stage, (_, count) in zip(stages, groups, strict=True):
+                if stage is not None:
+                    watched = self._carried_out(stage)
+                    batch, numbers = stage.result(watched), stage.survivors(watched)
+                    self._write_stage(stage, watched, numbers)
+                    candidates |= {first + n: member(batch, i) for i, n in enumerate(numbers)}
+                first += count
+            chosen = self.keep(repeat, self._best(repeat, candidates))
+        for stage, (_, count) in zip(stages, groups, strict=True):
+            if stage is not None:
+                self.ledger.settle(stage.name, self._spent(stage, count))
+        return chosen
+
+    def keep(self, repeat: int, best: Any) -> Policy:
+        """Save the chosen policy, and what was made for it alone."""
+        special = {"policy": self.config.policy, "specialised": "to the policy it was trained with"}
+        for stem, module in self.method.kept_beside(best).items():
+            save(self.folder.path / f"{stem}-{repeat}.safetensors", module, self.task, **special)
+        policy, path = (
+            self.method.policy_of(best),
+            self.folder.path / f"policy-{repeat}.safetensors",
+        )
+        save(path, policy, self.task, policy=self.config.policy)
+        return policy
+
+    def bounds(self, stage: str, policy: Policy, designs: str | None = None) -> BoundsRecord:
+        """Bounds of the reported size, on draws of their own; from their file if they were computed
+        before.
+        """
+        sizes, bound = self.config.evaluation, reported_bound(self.config, self.task)
+        self.evaluation.charge(stage, bound_nle(bound, self.task, sizes.outer, sizes.inner))
+        if (self.folder.path / f"{stage}.json").exists():
+            kept: Any = self.folder.read_json(f"{stage}.json")
+            return dataclasses.replace(BoundsRecord.read(kept), designs=designs)
+        self.progress.begin(stage, 0, 0)
+        begun = time.monotonic()
+        found = bound(
+            self.task,
+            policy,
+            outer=sizes.outer,
+            inner=sizes.inner,
+            on_group=lambda done, total: self.progress.update(done, "", total),
+            key=named(self.key, stage),
+        )
+        self._note_seconds(stage, time.monotonic() - begun)
+        values = BoundsRecord.of(found, **self._cost(stage, policy, sizes.outer))
+        self.folder.write_json_atomic(f"{stage}.json", values.values())
+        self.progress.end(str(found))
+        return dataclasses.replace(values, designs=designs)
+
+    def references(self, learned: Any) -> dict[str, BoundsRecord]:
+        """The same bounds for designs that do not look at the data: random ones, evenly spread ones
+        for a task of the user's, and static ones trained by the same method.
+        """
+        if not self.method.compared_with_random:
+            return {}
+        sampler, words = reference_sampler(self.task)
+        found = {"random": self.bounds("bounds-random", RandomDesigns(sampler), words)}
+        if is_from_file(self.config.task):
+            spaced = Static.from_designs(spaced_designs(self.task), self.task.designs)
+            words = "designs spread evenly over their range"
+            found["spaced"] = self.bounds("bounds-spaced", spaced, words)
+        reference = self.method.static_reference()
+        if reference is not None:
+            method, by = reference
+            words = f"static designs trained by {by}"
+            found[STATIC] = self.bounds("bounds-static", self._static(method, learned), words)
+        return found
+
+    def record(
+        self,
+        bounds: Sequence[BoundsRecord],
+        references: Mapping[str, BoundsRecord],
+        covered: Mapping[str, Any] | None,
+    ) -> Record:
+        """What the run came to."""
+        lowers = [each.lower for each in bounds]
+        several = len(lowers) > 1
+        spread = float(np.std(lowers, ddof=1) / len(lowers) ** 0.5) if several else None
+        seconds = self._all_seconds()
+        return Record(
+            run=self.folder.path.name,
+            task=self.config.task,
+            method=self.config.method,
+            preset=self.config.preset,
+            policy=self.config.policy,
+            policies=self.config.policies,
+            seed=self.config.seed,
+            bounds=mean_bounds(bounds),
+            lower_se_repeats=spread,
+            **about(self.task),
+            nle=self.ledger.spent,
+            nle_stages=self.ledger.totals,
+            nle_evaluation=self.evaluation.spent,
+            by_method=self.method.record(self.job, self._all_steps()),
+            restarts_stopped=self._stopped(),
+            seconds=seconds | {"total": round(sum(seconds.values()), 1)},
+            references=references,
+            coverage=covered,
+        )
+
+    def _groups(self, repeat: int) -> list[tuple[str, int]]:
+        parts = self.method.parts(self.job)
+        return self.job.groups(parts)[repeat * parts : (repeat + 1) * parts]
+
+    def _carried_out(self, stage: Stage) -> Any:
+        return StageCheckpointer(self.folder, self.progress, stage).carry_out()
+
+    def _static(self, method: Method, learned: Any) -> Policy:
+        """Static designs, trained or loaded."""
+        path, make = self.folder.path / f"{STATIC}.safetensors", POLICIES[STATIC]
+        if path.exists():
+            return load_policy(path, make, self.task)
+        job = dataclasses.replace(self.job, make_policy=make)
+        stage = method.train(job, learned, STATIC, 1)
+        assert stage is not None, "a method for static designs trains them"
+        policy = method.policy_of(member(stage.result(self._carried_out(stage)), 0))
+        save(path, policy, self.task, policy=STATIC)
+        return policy
+
+    def _write_stage(self, stage: Stage, watched: Any, survivors: Sequence[int]) -> None:
+        """What a stage came to, for the ledger and the record of a run that is resumed after it."""
+        values = {
+            "steps": np.atleast_1d(watched.state.step).tolist(),
+            "survivors": list(survivors),
+            "nle": stage.nle(watched),
+        }
+        self.folder.write_json_atomic(f"{stage.name}.json", values)
+
+    def _read_stage(self, name: str) -> dict[str, Any]:
+        """What was written of a stage; an earlier version wrote less, or nothing."""
+        if not (self.folder.path / f"{name}.json").exists():
+            return {}
+        values: Any = self.folder.read_json(f"{name}.json")
+        return values  # type: ignore[no-any-return]
+
+    def _spent(self, stage: Stage, count: int) -> int:
+        """NLE of a stage that is over: training may have ended before its last step."""
+        written = self._read_stage(stage.name)
+        if "nle" in written:
+            return int(written["nle"])
+        return stage.nle_of(self._steps(stage.name, count))
+
+    def _steps(self, name: str, count: int) -> list[int]:
+        """The steps that each restart of a stage has taken."""
+        written = self._read_stage(name)
+        return written["steps"] if "steps" in written else [self._last_step(name)] * count
+
+    def _survivors(self, name: str, count: int) -> list[int]:
+        """The numbers of the restarts that were not stopped early."""
+        return self._read_stage(name).get("survivors", list(range(count)))
+
+    def _all_steps(self) -> list[int]:
+        """Of every restart of every stage of policies."""
+        groups = self.job.groups(self.method.parts(self.job))
+        return [n for name, count in groups if count for n in self._steps(name, count)]
+
+    def _stopped(self) -> dict[str, Any] | None:
+        """How many restarts were stopped at which step, where any were to be."""
+        training = self.method.policy_settings
+        if training is None or not training.halvings:
+            return None
+        found = {}
+        for name, count in self.job.groups(self.method.parts(self.job)):
+            going = self._survivors(name, count)
+            early = Counter(n for i, n in enumerate(self._steps(name, count)) if i not in going)
+            found[name] = {str(step): early[step] for step in sorted(early)}
+        return found
+
+    def _best(self, repeat: int, candidates: Mapping[int, Any]) -> Any:
+        """Of the restarts that are left, by their numbers among all of the repeat."""
+        count, stage = self.config.policies, f"choose-{repeat}"
+        if count == 1:
+            return candidates[min(candidates)]
+        numbers = sorted(candidates)
+        lower = [math.nan] * count
+        if len(candidates) > 1:
+            self.progress.begin(stage, len(candidates), 0)
+        found = best_policy(
+            self.task,
+            [self.method.policy_of(candidates[number]) for number in numbers],
+            estimate=self._gain(stage),
+            on_policy=lambda done, best: self.progress.update(done, f"best {best:.2f} nats"),
+            key=named(self.key, stage),
+        )
+        best = numbers[found.number]
+        for number, value in zip(numbers, found.lower, strict=True):
+            lower[number] = value
+        if len(candidates) > 1:
+            words = f"policy {best + 1} of {count} is the best, {lower[best]:.2f} nats"
+            self.progress.end(words)
+        self.folder.write_json_atomic(f"choice-{repeat}.json", {"lower": lower, "best": best})
+        return candidates[best]
+
+    def _gain(self, stage: str) -> Callable[[Policy], float]:
+        """What to choose a policy by, on draws of its own, the same for all."""
+        sizes, key = self.config.evaluation, named(self.key, stage)
+        training, bound = self.method.policy_settings, reported_bound(self.config, self.task)
+        inner = sizes.select_inner
+        # A bound that does not saturate chooses by as few draws as it watches by.
+        if training is not None and training.monitor != bound.name and self.task.has_density:
+            bound, inner = BOUNDS[training.monitor].monitor, training.monitor_inner
+        return Gain(bound, self.task, sizes.select_outer, inner, key)
+
+    def _coverage(self, policy: Policy) -> dict[str, Any] | None:
+        """Which designs of the policy its score was not trained for; None where nothing was
+        trained, or on those designs too.
+        """
+        if not self.method.learns_from_sampler:
+            return None
+        if not (self.folder.path / COVERAGE).exists():
+            sampler, key = self.job.sampler, named(self.key, "coverage")
+            found = coverage(self.task, sampler, policy, outer=256, pool=512, key=key)
+            steps = [float(x) for x in found.outside]
+            self.folder.write_json_atomic(COVERAGE, {"outside_by_step": steps})
+        kept: Any = self.folder.read_json(COVERAGE)
+        steps = kept["outside_by_step"]
+        return {"outside": sum(steps) / len(steps), "outside_by_step": steps}
+
+    def _cost(self, stage: str, policy: Policy, outer: int) -> dict[str, float]:
+        """What the designs cost, in their own unit and in nats; nothing if they cost nothing."""
+        if self.task.cost is None:
+            return {}
+        found = expected_cost(self.task, policy, outer=outer, key=named(self.key, stage))
+        return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
+
+    def _note_seconds(self, stage: str, seconds: float) -> None:
+        self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
+
+    def _all_seconds(self) -> dict[str, float]:
+        """Seconds of every stage: the last record of each says how long it has taken so far, over
+        all interruptions.
+        """
+        metrics: Any = self.folder.read_metrics()
+        return {str(each["stage"]): round(float(each["seconds"]), 2) for each in metrics}
+
+    def _last_step(self, stage: str) -> int:
+        metrics: Any = self.folder.read_metrics(stage)
+        return int(metrics[-1]["step"]) if metrics else 0

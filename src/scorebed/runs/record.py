@@ -1,0 +1,122 @@
+"""The record of a run: what it found, what it spent, how long it took. What `train --json` answers."""
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from scorebed.bounds.base import Bounds
+
+BOUND_FIELDS = (
+    "lower",
+    "lower_se",
+    "upper",
+    "upper_se",
+    "outer",
+    "inner",
+    "ceiling",
+    "saturated",
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class BoundsRecord:
+    """Bounds of one kind of designs, in nats, and what the designs cost where they cost anything."""
+
+    lower: float
+    lower_se: float
+    upper: float
+    upper_se: float
+    outer: int
+    inner: int
+    ceiling: float
+    saturated: float
+    cost: float | None = None
+    cost_se: float | None = None
+    cost_nats: float | None = None
+    designs: str | None = None
+    """What the designs are, in words; of references."""
+
+    @classmethod
+    def of(cls, bounds: Bounds, **cost: Any) -> "BoundsRecord":
+        """What is recorded of bounds."""
+        return cls(**{name: getattr(bounds, name) for name in BOUND_FIELDS}, **cost)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "BoundsRecord":
+        """Back from JSON, in which a number that is not finite is null."""
+        found = {f.name: values[f.name] for f in dataclasses.fields(cls) if f.name in values}
+        whole: dict[str, Any] = {k: np.nan if v is None else v for k, v in found.items()}
+        return cls(**whole)
+
+    def values(self) -> dict[str, Any]:
+        """For JSON: what there is."""
+        return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+
+
+def mean_bounds(each: Sequence[BoundsRecord]) -> BoundsRecord:
+    """Bounds averaged over repeats; standard errors as of a mean of independent ones."""
+    n, first = len(each), each[0]
+    if n == 1:
+        return first
+    found: dict[str, Any] = {}
+    for name in first.values():
+        values = [getattr(bounds, name) for bounds in each]
+        if name.endswith("_se"):
+            found[name] = sum(value**2 for value in values) ** 0.5 / n
+        else:
+            found[name] = values[0] if isinstance(values[0], str) else sum(values) / n
+    return BoundsRecord(**found)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Record:
+    """A finished run."""
+
+    run: str
+    task: str
+    method: str
+    preset: str
+    policy: str
+    policies: int
+    seed: int
+    bounds: BoundsRecord
+    """Of the chosen policy; their mean where there are repeats."""
+    lower_se_repeats: float | None = None
+    """The standard error of the lower bound across repeats."""
+    bound: str
+    """The kind of the bounds."""
+    interest: Sequence[str] | None = None
+    """The parameters that they are about, if not all."""
+    nle: int
+    """Likelihood evaluations of training."""
+    nle_stages: Mapping[str, int]
+    nle_evaluation: int
+    by_method: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """What the method has to say besides."""
+    restarts_stopped: Mapping[str, Any] | None = None
+    """How many restarts were stopped at which step, by stage."""
+    seconds: Mapping[str, float]
+    references: Mapping[str, BoundsRecord]
+    coverage: Mapping[str, Any] | None = None
+    """Which designs of the policy its score was not trained for."""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "Record":
+        """Back from JSON."""
+        names = {field.name for field in dataclasses.fields(cls)}
+        found = {name: values[name] for name in names if name in values}
+        found["bounds"] = BoundsRecord.read(values)
+        references = values.get("references", {})
+        found["references"] = {k: BoundsRecord.read(v) for k, v in references.items()}
+        own = {field.name for field in dataclasses.fields(BoundsRecord)}
+        found["by_method"] = {k: v for k, v in values.items() if k not in names | own}
+        return cls(**found)
+
+    def values(self) -> dict[str, Any]:
+        """For JSON: flat, with the bounds among the rest."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        bounds, by_method = plain.pop("bounds"), plain.pop("by_method")
+        plain["references"] = {name: each.values() for name, each in self.references.items()}
+        return {k: v for k, v in plain.items() if v is not None} | bounds.values() | by_method

@@ -1,0 +1,138 @@
+"""What a run may spend: likelihood evaluations, or minutes of training.
+
+A budget is likelihood evaluations (NLE) of training, over all policies and repeats; the method
+turns it into what it needs most (`Method.within`).
+
+How many steps fit into a given time is measured: a few steps of every stage are timed, in a folder
+that is thrown away. The answer is a configuration like any other, with its steps in it, so that a
+run that was stopped goes on to the same end. A two-stage method spends `UPFRONT_SHARE` of its time
+on stage 1. Estimates of the bound while training count, and so does compilation; the timing itself,
+and the bounds that a run ends with, do not.
+"""
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+
+from scorebed.errors import InvalidValueError
+from scorebed.runs.config import RunConfig
+from scorebed.runs.execution import Execution, job_for
+from scorebed.runs.folder import RunFolder
+from scorebed.runs.stage import Progress
+from scorebed.tasks.base import Task
+
+UPFRONT_SHARE = 0.6
+TIMED, EVERY = 9, 3  # steps that are timed, and how often a bound is estimated among them
+
+
+class Spending(NamedTuple):
+    """One of the two."""
+
+    budget: int | None = None
+    minutes: float | None = None
+
+    def apply(self, config: RunConfig, task: Task) -> RunConfig:
+        """The same run with sizes that use what it is given."""
+        if self.budget is not None:
+            return within_budget(config, task, self.budget)
+        return config if self.minutes is None else within_minutes(config, task, self.minutes)
+
+    def __str__(self) -> str:
+        if self.budget is None:
+            return f"{self.minutes:g} minutes"
+        return f"{self.budget:,} likelihood evaluations"
+
+
+def within_budget(config: RunConfig, task: Task, budget: int) -> RunConfig:
+    """The same run with the largest sizes that a budget allows; refused if its smallest version
+    costs more.
+    """
+    config = dataclasses.replace(config, budget=budget)
+    method = config.trained_by.within(budget, job_for(config, task))
+    return dataclasses.replace(config, trained_by=method)
+
+
+class Pace(NamedTuple):
+    """Seconds before the first step, of a step, and of an estimate of the bound."""
+
+    before: float
+    step: float
+    monitor: float
+
+    def steps(self, seconds: float, *, every: int) -> int:
+        """How many fit, with an estimate after `every` of them."""
+        return int((seconds - self.before) / (self.step + self.monitor / every))
+
+
+def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
+    """The same run with as many steps as fit into `minutes` of training, over all policies and
+    repeats.
+    """
+    method, job = config.trained_by, job_for(config, task)
+    training = method.policy_settings
+    if training is None:
+        return config
+    first, second = _timed(config, task)
+    upfront = 60 * minutes * UPFRONT_SHARE if first else 0.0
+    stages = [name for name, count in job.groups(method.parts(job)) if count]
+    steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
+    _require_time(minutes, steps)
+    before = None
+    if first is not None:
+        before = first.steps(upfront / method.parts(job), every=1)
+        _require_time(minutes, before)
+    return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
+
+
+def _timed(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
+    """The pace of stage 1, where there is one to train, and of stage 2."""
+    short = dataclasses.replace(
+        config,
+        repeats=1,
+        budget=0,
+        score_run="",
+        evaluation=dataclasses.replace(config.evaluation, select_outer=2, select_inner=1),
+        trained_by=config.trained_by.timed(TIMED, EVERY),
+    )
+    seconds: dict[str, list[float]] = {}
+    with (
+        TemporaryDirectory() as parent,
+        RunFolder.create(Path(parent) / "timed", short) as folder,
+    ):
+        trial = Execution(folder, short, task, progress=Progress())
+        learned = trial.upfront(0)
+        parts = short.trained_by.parts(trial.job)
+        trial.choose(0, [learned] * parts)
+        metrics: Any = folder.read_metrics()
+        for record in metrics:
+            seconds.setdefault(str(record["stage"]), []).append(float(record["seconds"]))
+    stem = short.trained_by.upfront_stem
+    upfront = seconds.get(f"{stem}-0") if stem and not config.score_run else None
+    first = _pace(upfront, every=0) if upfront else None
+    return first, _pace(seconds["policy-0-0"], every=EVERY)
+
+
+def _pace(seconds: Sequence[float], *, every: int) -> Pace:
+    """From the time after each step; at multiples of `every` it includes an estimate of the bound,
+    at first its compilation.
+    """
+    took = [b - a for a, b in itertools.pairwise(seconds)]  # took[i] is step i + 2
+    monitored = [s for i, s in enumerate(took) if every and (i + 2) % every == 0]
+    step = statistics.median(s for i, s in enumerate(took) if not every or (i + 2) % every)
+    monitor = max(0.0, statistics.median(monitored[1:]) - step) if monitored else 0.0
+    compiling = max(0.0, monitored[0] - monitor - step) if monitored else 0.0
+    return Pace(max(0.0, seconds[0] - step) + compiling, step, monitor)
+
+
+def _require_time(minutes: float, steps: int) -> None:
+    if steps < 1:
+        raise InvalidValueError(
+            "--minutes",
+            got=f"{minutes:g}",
+            expected="enough for one step after compilation",
+            fix="raise it, or lower policy_training.batch.",
+        )

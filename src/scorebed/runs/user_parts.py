@@ -1,0 +1,148 @@
+"""Parts of a run that are the user's own: a method, policy, kind of score, sampler or bound from a
+file.
+
+Like a task (`user_task.py`) each is executed because the user has named it, FILE.py:NAME, and for
+no other reason, and named again by whoever reads the run; the sha256 of its file is compared.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from scorebed.bounds import BOUNDS
+from scorebed.bounds.base import Bound
+from scorebed.errors import InvalidValueError
+from scorebed.methods import METHODS
+from scorebed.methods.base import Method
+from scorebed.policies import POLICIES
+from scorebed.runs.user_task import (
+    UserTask,
+    compare_digests,
+    execute_file,
+    source_digest,
+)
+from scorebed.samplers import SAMPLERS
+from scorebed.scores import SCORES
+from scorebed.scores.base import ScoreKind
+from scorebed.tasks.base import Task
+
+
+class UserPart(NamedTuple):
+    """Something from a file: FILE.py:NAME as it was given, the object, and the sha256 of the file."""
+
+    name: str
+    value: Any
+    digest: str | None
+
+
+class PartKind(NamedTuple):
+    """A kind of part: what it is called, its option, its table, and what may be one."""
+
+    what: str
+    option: str
+    table: dict[str, Any]
+    accepts: Callable[[object], bool]
+    fix: str
+
+
+def _subclass_of(base: type) -> Callable[[object], bool]:
+    return lambda value: isinstance(value, type) and issubclass(value, base) and value is not base
+
+
+METHOD = PartKind(
+    "method",
+    "--method",
+    METHODS,
+    _subclass_of(Method),
+    "inherit from scorebed's Method or EstimatorMethod; CONTRIBUTING.md shows one.",
+)
+POLICY = PartKind(
+    "policy",
+    "--policy",
+    POLICIES,
+    callable,
+    "write a class that is made as Mine(task, key=key); CONTRIBUTING.md shows one.",
+)
+SCORE_KIND = PartKind(
+    "kind of score",
+    "--score-kind",
+    SCORES,
+    _subclass_of(ScoreKind),
+    "inherit from scorebed's ScoreKind; CONTRIBUTING.md shows one.",
+)
+SAMPLER = PartKind(
+    "sampler",
+    "--sampler",
+    SAMPLERS,
+    callable,
+    "write a class that is made as Mine(task); CONTRIBUTING.md shows one.",
+)
+BOUND = PartKind(
+    "bound",
+    "--bound",
+    BOUNDS,
+    lambda value: isinstance(value, Bound) or _subclass_of(Bound)(value),
+    "inherit from scorebed's Bound; CONTRIBUTING.md shows one.",
+)
+
+
+class UserParts(NamedTuple):
+    """What the user hands over with a run, as objects or from files; None for what is built in."""
+
+    task: UserTask | Task | None = None
+    method: Any = None
+    policy: Any = None
+    score_kind: Any = None
+    sampler: Any = None
+
+
+BUILT_IN = UserParts()  # nothing is the user's
+
+
+def is_from_file(name: str) -> bool:
+    """Whether a name means something in a file; no built-in name has a colon."""
+    return ":" in name
+
+
+def read_part(kind: PartKind, name: str) -> UserPart:
+    """Execute FILE.py and give its NAME, entered into the table of its kind under that name."""
+    file = execute_file(name, kind.what)
+    value = file.find(kind.what, kind.accepts, fix=kind.fix)
+    kind.table[name] = value() if kind is BOUND and isinstance(value, type) else value
+    return UserPart(name, value, file.digest)
+
+
+def hand_over(values: Mapping[str, Any], parts: UserParts, *, strict: bool = False) -> None:
+    """Enter the user's parts of a run into their tables, under the names that the run's
+    configuration has for them; it can be checked only then.
+
+    A part that the run needs and was not given is refused, and so, if `strict`, is one whose file
+    has changed; otherwise that is a warning.
+    """
+    sources, score = values.get("sources", {}), values.get("score", {})
+    for kind, name, given, source in (
+        (METHOD, values.get("method"), parts.method, "method"),
+        (POLICY, values.get("policy"), parts.policy, "policy"),
+        (SCORE_KIND, score.get("kind"), parts.score_kind, "score_kind"),
+        (SAMPLER, values.get("sampler"), parts.sampler, "sampler"),
+    ):
+        if isinstance(name, str) and is_from_file(name):
+            _enter(kind, name, given, str(sources.get(source, "")), strict=strict)
+
+
+def require_part(kind: PartKind, name: str, given: Any) -> Any:
+    """What the user gave for a name that means a file; refused if that is nothing."""
+    if given is None:
+        raise InvalidValueError(
+            f"a run with the {kind.what} {name}",
+            got=f"no {kind.option}",
+            expected=f"{kind.option} FILE.py:NAME, since a run executes no file by itself",
+            fix=f"if you trust that file, add {kind.option} {name}.",
+        )
+    return given.value if isinstance(given, UserPart) else given
+
+
+def _enter(kind: PartKind, name: str, given: Any, expected: str, *, strict: bool) -> None:
+    value = require_part(kind, name, given)
+    digest = given.digest if isinstance(given, UserPart) else source_digest(type(value))
+    compare_digests(name, digest, expected, strict=strict)
+    kind.table[name] = value

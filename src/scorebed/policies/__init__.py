@@ -18,7 +18,7 @@ from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.samplers.paper import paper_sampler
-from scorebed.tasks.base import IID, Task
+from scorebed.tasks.base import Task
 from scorebed.tasks.library.euler_maruyama import EulerMaruyama
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
@@ -104,7 +104,7 @@ def paper_policy(task: Task) -> str:
     that are left."""
     if isinstance(task, Gravimetry):
         return "attention"
-    return "dad" if isinstance(task, IID) and task.constraint is None else "gru"
+    return "dad" if task.exchangeable_steps and task.constraint is None else "gru"
 
 
 def our_policy(task: Task) -> str:
@@ -113,7 +113,7 @@ def our_policy(task: Task) -> str:
         return "modes"
     if not knows_modes(task):
         return paper_policy(task)
-    return "modes" if isinstance(task, IID) else "plan"
+    return "modes" if task.exchangeable_steps else "plan"
 
 
 def knows_modes(task: Task) -> bool:

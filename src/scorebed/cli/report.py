@@ -16,17 +16,17 @@ def report(
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs
-    nothing else.
+    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one self-contained
+    file.
     """
     from scorebed.report import write_report
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.user_task import task_of
 
-    own = user_task(task)
-    if own is not None:
-        task_of(RunFolder.open(run).config(), own)
-    path = write_report(run, task=own)
+    named = user_task(task)
+    if named is not None:
+        task_of(RunFolder.open(run).config(), named)
+    path = write_report(run, task=named)
     if as_json:
         print_json({"run": str(run), "report": str(path)})
     else:

@@ -1,12 +1,13 @@
-"""The page of a report: what is in a run's folder, put into its template.
+"""The page of a report: the contents of a run's folder in a template.
 
-    bounds beside those of the references → training curves → experiments of the policy → diagnosis
-    of the score → NLE → seconds → settings → versions
+    bounds and references → training curves → experiments of the policy → diagnosis of the score
+    → NLE → seconds → settings → versions
 
-A run that is not finished has a report too: each section shows what is there, or says what is
+A run that is not finished has a report too: each section shows what there is, or says what is
 missing."""
 
 import base64
+import dataclasses
 import datetime
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from scorebed.report.tables import (
     settings_rows,
     warnings,
 )
+from scorebed.runs.config import describe
 from scorebed.runs.durable import replace_file
 from scorebed.runs.evaluation import in_words
 from scorebed.runs.folder import ENV, METRICS, RunFolder
@@ -36,12 +38,13 @@ DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 
 
 def write_report(run_path: Path | str, *, task: UserTask | Task | None = None) -> Path:
-    """Write `report.html` into a run's folder, over one that is there, and give its path.
+    """Write `report.html` into a run's folder, replacing an earlier one, and return its path.
 
-    `task` is that of a run of the user's own one; without it such a report shows no experiments.
+    `task` is the task of a run on a user's file; without it the report of such a run shows no
+    experiments.
 
-    The file is put in place at once and nothing else is touched, so a run that another process owns
-    may be reported on."""
+    The file is replaced atomically and nothing else is touched, so a run that another process is
+    using may be reported on."""
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
     replace_file(path, render(folder, task).encode("utf-8", "replace"))
@@ -85,7 +88,7 @@ def render(folder: RunFolder, task: UserTask | Task | None = None) -> str:
         nle=count((record or {}).get("nle")),
         nle_evaluation=count((record or {}).get("nle_evaluation")),
         seconds=seconds_rows(record, metrics),
-        settings=settings_rows(config),
+        settings=settings_rows(dataclasses.asdict(config), describe()),
         versions=list(flat(env or {}).items()),
     )
 
@@ -96,5 +99,5 @@ def _date(folder: RunFolder) -> str:
 
 
 def _base64(path: Path) -> str:
-    """A file for a data URI; nothing if it is not there."""
+    """A file as base64, for a data URI; empty if there is none."""
     return base64.b64encode(path.read_bytes()).decode("ascii") if path.exists() else ""

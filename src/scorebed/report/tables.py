@@ -1,19 +1,25 @@
-"""The tables of a report, as text: bounds, diagnosis, seconds, settings. What is missing or not
-finite is a dash.
+"""The tables of a report, as text: bounds, diagnosis, seconds, settings. Values that are missing or
+not finite are dashes.
 """
 
-import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scorebed.report.reading import as_number, section
-from scorebed.runs.config import RunConfig, describe
+from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import ceiling_sentence, tighter
 from scorebed.runs.strict_json import Json
 
 NOTHING = "—"
 LONGEST = 400  # characters of a value
+
+# What the policy's designs are, for methods that do not train an adaptive one.
+DESIGNS = {
+    "random": "designs drawn at random",
+    "static": "designs fixed before the experiment, trained by PCE",
+    "myopic": "at every step the design of largest one-step information gain",
+}
 
 
 class BoundsRow(NamedTuple):
@@ -28,16 +34,12 @@ class BoundsRow(NamedTuple):
 
 
 def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]:
-    """The policy and its references; none of a run without a record."""
+    """The policy and its references; empty without a record."""
     if not record:
         return []
     best = f"the best of {config.policies:,}" if config.policies > 1 else "the only one trained"
     mean = f", mean of {config.repeats:,} repeats" if config.repeats > 1 else ""
-    words = {
-        "random": "designs drawn at random",
-        "static": "designs fixed before the experiment, trained by PCE",
-        "myopic": "at every step the design of largest one-step information gain",
-    }.get(config.method, f"adaptive designs of the trained policy, {best}")
+    words = DESIGNS.get(config.method, f"adaptive designs of the trained policy, {best}")
     rows = [_row(f"policy ({config.policy})", words + mean, record)]
     for name, values in section(record, "references").items():
         rows.append(_row(str(name), str(values.get("designs", NOTHING)), values))
@@ -51,14 +53,15 @@ def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
     )
     upper = upper if nats(values.get("upper")) != NOTHING else NOTHING
     if "cost" in values:
-        designs += f"; they cost {_form(values['cost'], '.4g')} on average, {nats(values.get('cost_nats'))} nats"
+        cost, in_nats = _form(values["cost"], ".4g"), nats(values.get("cost_nats"))
+        designs += f"; they cost {cost} on average, {in_nats} nats"
     return BoundsRow(
         name, designs, lower, upper, count(values.get("outer")), count(values.get("inner"))
     )
 
 
 def warnings(record: Mapping[str, Any], path: str) -> list[str]:
-    """Bounds that say little but log(M+1), in words; `path` is the folder of the run."""
+    """Sentences about saturated bounds; `path` is the folder of the run."""
     rows = {"the policy": record} | {
         f"{name} designs": v for name, v in section(record, "references").items()
     }
@@ -70,15 +73,13 @@ def warnings(record: Mapping[str, Any], path: str) -> list[str]:
 
 
 def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not
-    finite is a dash.
-    """
+    """The figures of `diagnosis.json`: name, value, and its uncertainty."""
     trained = section(section(diagnosis, "gradient"), "trained")
     rows = []
     if diagnosis.get("truth"):
-        sure = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
+        most = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
         rows += [
-            ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), sure),
+            ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), most),
             (
                 "batch size at which bias outweighs noise",
                 _form(trained.get("crossover"), ".3g"),
@@ -91,12 +92,13 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             rows.append(
                 (name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}")
             )
-    reach = section(diagnosis, "coverage")
-    worst = max((as_number(share) for share in reach.get("outside_by_step", [])), default=math.nan)
+    coverage = section(diagnosis, "coverage")
+    shares = [as_number(share) for share in coverage.get("outside_by_step", [])]
+    worst = max(shares, default=math.nan)
     rows.append(
         (
-            "designs outside of the sampler's reach",
-            _form(reach.get("outside"), ".1%"),
+            "designs not covered by the sampler",
+            _form(coverage.get("outside"), ".1%"),
             f"worst step {_form(worst, '.0%')}",
         )
     )
@@ -125,9 +127,7 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def seconds_rows(
     record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]
 ) -> list[tuple[str, str]]:
-    """The record's account; before there is one, the last word of each stage, over all
-    interruptions.
-    """
+    """The seconds of the record; without one, the latest of each stage, over all interruptions."""
     so_far: dict[str, Any] = {
         str(line["stage"]): line["seconds"] for line in metrics if "seconds" in line
     }
@@ -138,10 +138,11 @@ def seconds_rows(
     ]
 
 
-def settings_rows(config: RunConfig) -> list[tuple[str, str, str]]:
-    """Key, value and meaning of every setting that is no section."""
-    meanings = describe()
-    return [(key, value, meanings[key]) for key, value in flat(dataclasses.asdict(config)).items()]
+def settings_rows(
+    settings: Mapping[str, Any], meanings: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    """Key, value and meaning of each of the given settings, which may be nested."""
+    return [(key, value, meanings.get(key, "")) for key, value in flat(settings).items()]
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

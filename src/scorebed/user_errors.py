@@ -9,8 +9,8 @@ import jax
 
 from scorebed.errors import InvalidValueError, ScorebedError
 
-# Modules made from users' files have names with this prefix, by which their frames are recognised in
-# a traceback.
+# Modules made from users' files have names with this prefix, by which a traceback shows their
+# frames.
 PREFIX = "user_file_"
 LONGEST = 200  # characters of a foreign message
 

@@ -22,7 +22,8 @@ TWICE_THE_NOISE = """
 """
 NO_NORMALISER = """
     def log_prob(self, y, theta, state, xi):
-        return -0.5 * ((y[0] - self.mean(theta, state, xi)[0]) / self.scale(theta, state, xi)[0]) ** 2
+        scale = self.scale(theta, state, xi)[0]
+        return -0.5 * ((y[0] - self.mean(theta, state, xi)[0]) / scale) ** 2
 """
 NO_CONSTANT = """
     def log_prob(self, y, theta, state, xi):
@@ -120,7 +121,8 @@ TRACED = {
         [("xi[0]) * jnp", "xi) * jnp"), ("None) / theta", "None)[0] / theta")],
         "",
         "shape",
-        "`advance` gives a state of float32 of shape (1,), but the previous one was a single float32",
+        "`advance` gives a state of float32 of shape (1,), but the previous one was a single "
+        "float32",
         "the same",
     ),
     "a sketch of another task": (
@@ -351,6 +353,7 @@ def test_discrete_designs_are_refused_where_they_are_declared(tmp_path):
     name = variant(tmp_path, "SamplingTimes", ("(0.1, 24.0)", "[1.0, 4.0, 12.0]"))
     with pytest.raises(
         ScorebedError,
-        match=r"my_task.py, line 15: the design 'time \[h\]', got the discrete values .*--method iosmc",
+        match=r"my_task.py, line 15: the design 'time \[h\]', got the discrete values "
+        r".*--method iosmc",
     ):
         read_task(name)

@@ -144,7 +144,8 @@ def _panel(
     correlation = _correlation(theta[:, i], theta[:, j])
     words = f"{quantities[j].name} and {quantities[i].name}: correlation {number(correlation, 2)}"
     mark = Markup(
-        '<g><title>{}</title><rect class="panel" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
+        "<g><title>{}</title>"
+        '<rect class="panel" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
         '<path class="pair" d="{}"/><text class="over end" x="{:.1f}" y="{:.1f}">{}</text></g>'
     ).format(words, x, y, side, side, dots, x + side - 4, y + 13, number(round(correlation, 2), 2))
     return mark, words
@@ -181,7 +182,8 @@ def _up(quantity: Quantity, range_: Range, x: float, y: float, side: float) -> M
     middle = y + side / 2
     each.append(
         Markup(
-            '<text class="label middle" x="{0:.1f}" y="{1:.1f}" transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>'
+            '<text class="label middle" x="{0:.1f}" y="{1:.1f}" '
+            'transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>'
         ).format(x - NAME, middle, quantity)
     )
     return Markup("").join(each)

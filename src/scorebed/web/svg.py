@@ -75,7 +75,8 @@ class Plot:
         cx, cy = self.px(x), self.py(y)
         self._marks.append(
             Markup(
-                '<g class="{}"><title>{}</title><circle cx="{}" cy="{}" r="9"/><path d="M{} {}h26M{} {}v26"/></g>'
+                '<g class="{}"><title>{}</title><circle cx="{}" cy="{}" r="9"/>'
+                '<path d="M{} {}h26M{} {}v26"/></g>'
             ).format(kind, title, cx, cy, cx - 13, cy, cx, cy - 13)
         )
 
@@ -92,7 +93,8 @@ class Plot:
     def render(self, title: str) -> Markup:
         """The picture; `title` is its description for screen readers."""
         return Markup(
-            '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="xMidYMid meet">{}</svg>'
+            '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" '
+            'preserveAspectRatio="xMidYMid meet">{}</svg>'
         ).format(self.width, self.height, title, Markup("").join(self._marks))
 
     def _places(self, points: Points) -> str:

@@ -137,7 +137,7 @@ class Exchangeable(Density):
 
 
 def gaussian_log_prob(
-    squares: Float[Array, "*N"], log_det: Float[Array, "*N"] | float, *, dim: int
+    squares: Float[Array, "*N"], log_det: Float[Array, "..."] | float, *, dim: int
 ) -> Float[Array, "*N"]:
     """log N(x; m, L Lᵀ) from ‖L⁻¹(x − m)‖² and log det L, in `dim` dimensions: the one formula of
     every Gaussian here, whatever the form of L.

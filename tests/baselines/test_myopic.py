@@ -291,7 +291,7 @@ def test_gains_that_are_no_numbers_are_an_error():
     lost = eqx.tree_at(
         lambda b: b.theta, run.beliefs[0], jnp.full_like(run.beliefs[0].theta, jnp.nan)
     )
-    with pytest.raises(Exception, match=r"no number as the information gain.*Fix:"):
+    with pytest.raises(Exception, match=r"NaN as the information gain.*Fix:"):
         jax.block_until_ready(design(run.policies, lost, jnp.zeros((REPEATS, 2))))
 
 

@@ -4,12 +4,12 @@ A bound is an object (`bounds/base.py`): `make_bound("smc")(task, policy, key=ke
 takes the one that is tight for the task.
 """
 
-import re
 from collections.abc import Callable
 from typing import Any, ClassVar
 
 from jaxtyping import PRNGKeyArray
 
+from scorebed._registry import require_new_name
 from scorebed.bounds.base import Bound, Bounds, OnGroup, silent
 from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.importance import Importance, LaplaceImportance
@@ -72,21 +72,7 @@ def register_bound(name: str) -> Callable[[Any], Any]:
     """A bound of your own for `--bound NAME`: `@register_bound("mine")` above a subclass of
     `Bound` that can be made without arguments.
     """
-    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(
-        sound,
-        "the name of a bound",
-        got=repr(name),
-        expected="small letters, digits and hyphens",
-        fix='write it like "two-sided".',
-    )
-    require(
-        name not in _BUILT_IN,
-        "the name of a bound",
-        got=f"'{name}', which is built in",
-        expected="another name",
-        fix=f"call it my-{name}.",
-    )
+    require_new_name("a bound", name, _BUILT_IN, example="two-sided")
 
     def register(kind: Any) -> Any:
         require(

@@ -3,7 +3,6 @@ use.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from scorebed._registry import require_new_name
 from scorebed.errors import UnknownNameError, require
 from scorebed.keys import named
 from scorebed.rollout import PILOT
@@ -40,21 +40,7 @@ def register_score(name: str) -> Callable[[Any], Any]:
     """A kind of score of your own for `--score-kind NAME`: `@register_score("mine")` above a
     subclass of `ScoreKind`.
     """
-    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(
-        sound,
-        "the name of a kind of score",
-        got=repr(name),
-        expected="small letters, digits and hyphens",
-        fix='write it like "deep-sets".',
-    )
-    require(
-        name not in _BUILT_IN,
-        "the name of a kind of score",
-        got=f"'{name}', which is built in",
-        expected="another name",
-        fix=f"call it my-{name}.",
-    )
+    require_new_name("a kind of score", name, _BUILT_IN, example="deep-sets")
 
     def register(kind: Any) -> Any:
         require(

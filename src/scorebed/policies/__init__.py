@@ -17,9 +17,6 @@ from scorebed.policies.static import Static
 from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.euler_maruyama import EulerMaruyama
-from scorebed.tasks.library.gravimetry import Gravimetry
-from scorebed.tasks.library.location import LocationFinding
 
 
 class PolicyConstructor(Protocol):

@@ -1,6 +1,4 @@
-"""How much to give next: the amount in the body follows from all doses so far and from θ, so that
-it is a state.
-"""
+"""How much to give next: the amount in the body depends on all doses so far, and on θ."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist

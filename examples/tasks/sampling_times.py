@@ -1,6 +1,4 @@
-"""When to draw blood: a drug is absorbed and cleared, and the error of the assay grows with the
-concentration.
-"""
+"""When to draw blood: a drug is absorbed and cleared; the assay's error grows with its level."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -15,7 +13,7 @@ class SamplingTimes(IID, Gaussian):
         {"absorption [1/h]": dist.LogNormal(0.4, 0.3), "clearance [1/h]": dist.LogNormal(-2.0, 0.3)}
     )
     designs = ranges({"time [h]": (0.1, 24.0)})
-    constraint = ordered(gap=0.5)  # one sample after another, half an hour apart at least
+    constraint = ordered(gap=0.5)  # samples in order, at least half an hour apart
     outcomes = measured("concentration [mg/l]")
     additive_noise = False  # the noise depends on the concentration, and so on θ and ξ
 

@@ -1,6 +1,4 @@
-"""Where to put a sensor in the plane: a hidden source is to be found; how strong it is does not
-matter.
-"""
+"""Where to put a sensor in the plane to find a hidden source, whatever its strength."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist

@@ -1,6 +1,4 @@
-"""When to look: a tracer washes out at a rate that differs from vessel to vessel. There is no
-density to write down.
-"""
+"""When to look: a tracer washes out at a rate that differs between vessels. It has no density."""
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -14,7 +12,7 @@ class Washout(IID, Implicit):
     prior = parameters({"rate [1/h]": dist.LogNormal(-1.0, 0.7)})
     designs = ranges({"time [h]": (0.1, 12.0)})
     outcomes = measured("signal")
-    extra_noise = 1  # beside the one number of noise per outcome
+    extra_noise = 1  # besides one number of noise per outcome
     additive_noise = False
 
     def outcome(self, theta, state, xi, noise):

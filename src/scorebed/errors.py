@@ -1,4 +1,4 @@
-"""Every error that a user of scorebed can meet. Each says what was expected, what came, and how to
+"""Every error that scorebed raises on purpose. Each says what was expected, what it got, and how to
 fix it.
 """
 
@@ -7,13 +7,11 @@ from collections.abc import Iterable
 
 
 class ScorebedError(Exception):
-    """Base of all errors that scorebed raises on purpose; the command line prints it as one line
-    and exits 2.
-    """
+    """Base class of all errors; the command line prints one as a single line and exits with 2."""
 
 
 class UnknownNameError(ScorebedError):
-    """A name that is in none of our tables; the message offers the nearest one that is."""
+    """A name that is not in its table; the message offers the nearest one."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         names = sorted(known)
@@ -25,55 +23,53 @@ class UnknownNameError(ScorebedError):
 
 
 class InvalidValueError(ScorebedError):
-    """A value outside of what a constructor or command accepts."""
+    """A value that a constructor or command does not accept."""
 
     def __init__(self, what: str, *, got: object, expected: str, fix: str):
         super().__init__(f"{what}, got {got}, expected {expected}. Fix: {fix}")
 
 
 class NoDensityError(ScorebedError):
-    """The density of something that can be sampled but has none that can be computed."""
+    """The density of something that can only be sampled."""
 
 
 class BudgetExceededError(ScorebedError):
-    """A charge that the likelihood budget cannot cover. Nothing has been spent when this is
-    raised.
-    """
+    """A charge beyond the budget of likelihood evaluations; it has not been spent."""
 
 
 def require(condition: bool, what: str, *, got: object, expected: str, fix: str) -> None:
-    """Raise `InvalidValueError` unless `condition` holds. For static faults at construction."""
+    """Raise `InvalidValueError` unless `condition` holds."""
     if not condition:
         raise InvalidValueError(what, got=got, expected=expected, fix=fix)
 
 
 class CheckpointError(InvalidValueError):
-    """A file of saved arrays that is damaged, cut short or none of ours."""
+    """A file of saved arrays that is damaged, truncated or not ours."""
 
 
 class LeafMismatchError(InvalidValueError):
-    """Saved arrays that are intact but do not fit the model they are loaded into."""
+    """Saved arrays that do not fit the model they are loaded into."""
 
 
 class NewerFormatError(InvalidValueError):
-    """A file that a later version of scorebed has written."""
+    """A file written by a later version of scorebed."""
 
 
 class RunFolderError(InvalidValueError):
-    """A folder or file of a run that cannot be made, read or written, or a folder that is no
+    """A run's folder or file that cannot be created, read or written, or a folder that is not a
     run.
     """
 
 
 class FolderInUseError(RunFolderError):
-    """A run folder that another process owns."""
+    """A run folder that another process is using."""
 
 
 class DiskFullError(RunFolderError):
-    """No space for a file. What had been saved before is untouched."""
+    """No space for a file; earlier files are untouched."""
 
 
 class ConflictError(InvalidValueError):
-    """Something that does not fit what a live experiment has recorded already, such as a second
-    outcome of one step.
+    """An entry that contradicts what a live experiment has recorded, such as a second outcome of a
+    step.
     """

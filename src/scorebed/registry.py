@@ -19,12 +19,20 @@ Registered = TypeVar("Registered")
 
 class Registry(dict[str, Maker]):
     """Built-in entries, and those that a user has registered. `kind` is what an entry is, in the
-    singular; `made_by` says what may be registered.
+    singular; `made_by` says what may be registered, and `accepts` tests it.
     """
 
-    def __init__(self, kind: str, built_in: Mapping[str, Maker], *, made_by: str):
+    def __init__(
+        self,
+        kind: str,
+        built_in: Mapping[str, Maker],
+        *,
+        made_by: str,
+        accepts: Callable[[object], bool] = callable,
+    ):
         super().__init__(built_in)
         self.kind, self.made_by, self.built_in = kind, made_by, frozenset(built_in)
+        self.accepts = accepts
 
     def find(self, name: str) -> Maker:
         """The entry of a name.
@@ -57,7 +65,7 @@ class Registry(dict[str, Maker]):
 
         def add(maker: Registered) -> Registered:
             require(
-                callable(maker),
+                self.accepts(maker),
                 f"the {self.kind} '{name}'",
                 got=f"a {type(maker).__name__}",
                 expected=self.made_by,

@@ -1,5 +1,5 @@
-"""An error in the user's own code, told in one line by the user's line: no traceback of ours, no
-frames of JAX.
+"""Errors in a user's code, reported in one sentence with the user's line, without frames of this
+library or of JAX.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,27 +9,27 @@ import jax
 
 from scorebed.errors import InvalidValueError, ScorebedError
 
-# Modules made of users' files have names that begin like this, which is how their frames are known
-# in a traceback.
-PREFIX = "own_task_"
-LONGEST = 200  # characters of somebody else's message
+# Modules made from users' files have names with this prefix, by which a traceback shows their
+# frames.
+PREFIX = "user_file_"
+LONGEST = 200  # characters of a foreign message
 
 
 def explain(error: BaseException, modules: Collection[str] = ()) -> ScorebedError | None:
-    """An error that passed through the user's code, told by the deepest line of it; None if it did
-    not.
+    """An error that passed through the user's code, with the deepest line of that code; None if it
+    did not.
 
-    `modules` are names of further modules that are the user's.
+    `modules` are the names of further user modules.
     """
     for part in _chain(error):
-        found = own_line(part, modules)
+        found = user_line(part, modules)
         if found is not None:
-            return _told(part, *found)
+            return _explained(part, *found)
     return None
 
 
-def own_line(error: BaseException, modules: Collection[str] = ()) -> tuple[str, int] | None:
-    """File and line of the deepest frame of the user's code in a traceback."""
+def user_line(error: BaseException, modules: Collection[str] = ()) -> tuple[str, int] | None:
+    """File and line of the deepest user frame in a traceback."""
     found, trace = None, error.__traceback__
     while trace is not None:
         module = str(trace.tb_frame.f_globals.get("__name__", ""))
@@ -48,7 +48,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         following = following.__cause__ or following.__context__
 
 
-def _told(error: BaseException, file: str, line: int) -> ScorebedError:
+def _explained(error: BaseException, file: str, line: int) -> ScorebedError:
     where = f"{file}, line {line}"
     if isinstance(error, ScorebedError):
         return ScorebedError(f"{where}: {error}")
@@ -56,10 +56,11 @@ def _told(error: BaseException, file: str, line: int) -> ScorebedError:
 
 
 def reason(error: BaseException) -> dict[str, Any]:
-    """What is wrong, and the way out, for the faults that everybody new to JAX makes."""
+    """What is wrong and how to fix it, for the mistakes that everybody new to JAX makes."""
     if isinstance(error, jax.errors.TracerBoolConversionError):
         return {
-            "got": "a Python decision (if, while, and, min, max) on a value that is known only when the compiled program runs",
+            "got": "a Python branch (if, while, and, min, max) on a value that is only known when "
+            "the compiled program runs",
             "expected": "array operations",
             "fix": "use jnp.where(condition, a, b), jnp.minimum or jnp.maximum.",
         }
@@ -68,9 +69,10 @@ def reason(error: BaseException) -> dict[str, Any]:
         error, jax.errors.ConcretizationTypeError | jax.errors.TracerArrayConversionError
     ):
         return {
-            "got": "a number or NumPy array made from a value that is known only when the compiled program runs",
+            "got": "a number or NumPy array made from a value that is only known when the compiled "
+            "program runs",
             "expected": "functions of jax.numpy",
-            "fix": "use jnp.exp and the like in place of math and numpy.",
+            "fix": "use jnp.exp and the like instead of math and numpy.",
         }
     text = " ".join(str(error).split())
     text = text if len(text) <= LONGEST else text[: LONGEST - 3] + "..."

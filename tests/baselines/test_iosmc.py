@@ -91,8 +91,7 @@ def equal(a, b):
     return all(jax.tree.leaves(jax.tree.map(lambda x, y: np.array_equal(x, y), a, b)))
 
 
-# IBIS
-# ----------------------------------------------------------------------------------------------------------------
+# --- IBIS ---------------------------------------------------------------------------------------
 
 REPEATS, PARTICLES = 512, 256
 
@@ -167,8 +166,7 @@ def test_moves_are_counted_where_they_happen(filtered):
         assert 0 < moves.mean() < T * (T + 1) // 2
 
 
-# Conditional SMC
-# -----------------------------------------------------------------------------------------------------
+# --- conditional SMC ----------------------------------------------------------------------------
 
 # Few trajectories and particles, so that a fault shows: a kernel resamples at most steps, and moves
 # at some.
@@ -272,8 +270,7 @@ def test_the_reference_takes_its_particles_along(kernel):
     assert len(np.unique(chosen)) > CHAINS
 
 
-# Score climbing
-# ------------------------------------------------------------------------------------------------------
+# --- score climbing -----------------------------------------------------------------------------
 
 TASK = LinearMarkov(horizon=3, bound=2.0)
 CLIMB = IOSMCSettings(trajectories=64, particles=32, tempering=1.0, batch=32, learning_rate=0.05)
@@ -378,8 +375,7 @@ def test_the_count_passes_two_to_the_31():
         assert realised_nle(eqx.tree_at(lambda s: s.optimiser.spent, state, words)) == count
 
 
-# What goes wrong
-# -----------------------------------------------------------------------------------------------------
+# --- what goes wrong ----------------------------------------------------------------------------
 
 
 def test_weights_that_are_not_finite_raise_at_the_last_good_state():

@@ -62,8 +62,7 @@ class Amplifier(Markov, Gaussian):
         return (1.0,)
 
 
-# The gain
-# ------------------------------------------------------------------------------------------------------------------
+# --- the gain -----------------------------------------------------------------------------------
 
 
 @functools.cache
@@ -103,8 +102,7 @@ def test_gain_under_weighted_particles_and_in_a_new_state_is_the_closed_form():
     assert_mean(after, 0.5 * math.log(1 + signal), signal / 256)
 
 
-# The choice
-# ----------------------------------------------------------------------------------------------------------------
+# --- the choice ---------------------------------------------------------------------------------
 
 
 def test_chooses_the_limits_of_a_box():
@@ -182,8 +180,7 @@ def test_second_direction_is_orthogonal_to_the_first():
     assert gained.mean() > math.log1p(rho) - 0.05
 
 
-# The posterior
-# -------------------------------------------------------------------------------------------------------------
+# --- the posterior ------------------------------------------------------------------------------
 
 
 def test_particles_are_the_exact_posterior_after_every_outcome():
@@ -207,8 +204,7 @@ def test_particles_are_the_exact_posterior_after_every_outcome():
         assert_mean(second.trace(axis1=1, axis2=2) / 2, 1.0, 2 / PARTICLES)
 
 
-# The protocol
-# --------------------------------------------------------------------------------------------------------------
+# --- the protocol -------------------------------------------------------------------------------
 
 
 def test_belief_holds_the_history_in_arrays_of_fixed_shapes():
@@ -266,8 +262,7 @@ def test_gradients_pass_by():
     )
 
 
-# Errors
-# --------------------------------------------------------------------------------------------------------------------
+# --- errors -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("outcome", [1e30, math.nan, -math.inf])
@@ -291,7 +286,7 @@ def test_gains_that_are_no_numbers_are_an_error():
     lost = eqx.tree_at(
         lambda b: b.theta, run.beliefs[0], jnp.full_like(run.beliefs[0].theta, jnp.nan)
     )
-    with pytest.raises(Exception, match=r"no number as the information gain.*Fix:"):
+    with pytest.raises(Exception, match=r"NaN as the information gain.*Fix:"):
         jax.block_until_ready(design(run.policies, lost, jnp.zeros((REPEATS, 2))))
 
 
@@ -335,8 +330,7 @@ def test_refuses_what_it_cannot_do():
             Myopic(amplifier, **wrong, key=jr.key(0))
 
 
-# Cost
-# ----------------------------------------------------------------------------------------------------------------------
+# --- cost ---------------------------------------------------------------------------------------
 
 
 class Counted(IID):

@@ -22,7 +22,8 @@ TWICE_THE_NOISE = """
 """
 NO_NORMALISER = """
     def log_prob(self, y, theta, state, xi):
-        return -0.5 * ((y[0] - self.mean(theta, state, xi)[0]) / self.scale(theta, state, xi)[0]) ** 2
+        scale = self.scale(theta, state, xi)[0]
+        return -0.5 * ((y[0] - self.mean(theta, state, xi)[0]) / scale) ** 2
 """
 NO_CONSTANT = """
     def log_prob(self, y, theta, state, xi):
@@ -40,6 +41,12 @@ SIGNS = """
 SHIFTED = """
     def outcome(self, theta, state, xi, noise):
         return self.mean(theta, state, xi) + 0.3 * noise + 0.1 * theta[0]
+"""
+A_PROFILE = """
+    def sketch(self):
+        from scorebed.tasks.sketch import Profile
+
+        return Profile()
 """
 
 # Found by tracing alone, in no time: the task, what is replaced, what is added, the kind, and parts
@@ -82,7 +89,7 @@ TRACED = {
         [("        decay =", "        time = time if time > 1.0 else 1.0\n        decay =")],
         "",
         "traced",
-        "my_task.py, line 20, got a Python decision (if",
+        "my_task.py, line 22, got a Python branch (if",
         "jnp.where",
     ),
     "math in place of jnp": (
@@ -90,7 +97,7 @@ TRACED = {
         [("theta[0] * xi[0]", "float(theta[0]) * xi[0]")],
         "",
         "traced",
-        "line 25, got a number or NumPy array",
+        "line 26, got a number or NumPy array",
         "jnp.exp",
     ),
     "randomness of its own": (
@@ -98,8 +105,8 @@ TRACED = {
         [("[20.0", "[np.random.normal()"), ("import jax.n", "import numpy as np, jax.n")],
         "",
         "impure",
-        "`mean` gives another result every time",
-        "from the noise or key",
+        "`mean` gives different results for the same arguments",
+        "from its noise or key",
     ),
     "a state of another shape": (
         "Dosing",
@@ -114,15 +121,24 @@ TRACED = {
         [("xi[0]) * jnp", "xi) * jnp"), ("None) / theta", "None)[0] / theta")],
         "",
         "shape",
-        "`advance` gives a state of float32 of shape (1,), but that before was a single float32",
+        "`advance` gives a state of float32 of shape (1,), but the previous one was a single "
+        "float32",
         "the same",
+    ),
+    "a sketch of another task": (
+        "SensorPlacement",
+        [],
+        A_PROFILE,
+        "declaration",
+        "the sketch of SensorPlacement, got a Profile of 2 designs and 1 outcomes",
+        "return Positions",
     ),
     "a wrong unpacking": (
         "ControlledSystem",
         [("jnp.zeros(2)", "jnp.zeros(3)")],
         "",
         "raises",
-        "line 24, got ValueError: too many values to unpack",
+        "line 25, got ValueError: too many values to unpack",
         "correct that line",
     ),
 }
@@ -143,7 +159,7 @@ DRAWN = {
         TWICE_THE_NOISE,
         "density",
         "draws of 'concentration' spread 2 times as wide",
-        "one mean and one noise",
+        "the same mean and noise",
     ),
     "false additive noise": (
         "SamplingTimes",
@@ -161,7 +177,7 @@ DRAWN_SLOWLY = {
         SHIFTED,
         "density",
         "E[∇ log p] is",
-        "one mean",
+        "the same mean",
     ),
     "a density without its normaliser": (
         "SamplingTimes",
@@ -337,6 +353,7 @@ def test_discrete_designs_are_refused_where_they_are_declared(tmp_path):
     name = variant(tmp_path, "SamplingTimes", ("(0.1, 24.0)", "[1.0, 4.0, 12.0]"))
     with pytest.raises(
         ScorebedError,
-        match=r"my_task.py, line 13: the design 'time \[h\]', got the discrete values .*--method iosmc",
+        match=r"my_task.py, line 15: the design 'time \[h\]', got the discrete values "
+        r".*--method iosmc",
     ):
         read_task(name)

@@ -23,7 +23,7 @@ from scorebed.runs.config import from_values, to_toml
 from scorebed.runs.load import load
 from scorebed.runs.serialisation import save_leaves
 from scorebed.samplers.paper import paper_sampler
-from scorebed.scores.base import Score, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue
 from scorebed.scores.exact import ExactScore
 from scorebed.scores.reference import ImportanceTruth, SMCTruth
 from scorebed.tasks import make_task
@@ -61,18 +61,41 @@ class Shrunk(Score):
         return 7
 
 
+class ShrunkKind(ScoreKind):
+    """Makes `Shrunk`."""
+
+    def make(self, task, standardise, *, key):
+        del task, standardise, key
+        return Shrunk(jnp.ones(()))
+
+    def nle(self, task):
+        del task
+        return 7
+
+
+class ScaledKind(ScoreKind):
+    """Makes `Scaled`."""
+
+    def make(self, task, standardise, *, key):
+        del standardise, key
+        return Scaled(jnp.ones(()), ExactScore(task))
+
+    def nle(self, task):
+        del task
+        return 0
+
+
 @pytest.fixture
 def short_pendulum(monkeypatch):
     """Three steps of a task without a closed form, and a score that compiles at once."""
     monkeypatch.setitem(scorebed.tasks.TASKS, "pendulum", lambda: Pendulum(horizon=3))
-    monkeypatch.setitem(scorebed.scores.SCORES, "particles", lambda *_, **__: Shrunk(jnp.ones(())))
+    monkeypatch.setitem(scorebed.scores.SCORES, "particles", ShrunkKind)
 
 
 @pytest.fixture
 def scaled(monkeypatch):
     """Runs whose score is the exact one: a table of scores in which a name stands for it."""
-    constructor = lambda task, *_, **__: Scaled(jnp.ones(()), ExactScore(task))  # noqa: E731
-    monkeypatch.setitem(scorebed.scores.SCORES, "particles", constructor)
+    monkeypatch.setitem(scorebed.scores.SCORES, "particles", ScaledKind)
 
 
 def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):

@@ -15,6 +15,7 @@ from scorebed.cli import main
 from scorebed.errors import ScorebedError
 from scorebed.policies import make_policy
 from scorebed.report import write_report
+from scorebed.report.tables import settings_rows
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, to_toml
 from scorebed.runs.evaluation import ceiling_sentence, tighter
@@ -250,7 +251,7 @@ def test_a_diagnosis_is_shown_in_words_figures_and_its_picture(tmp_path):
         ["batch size at which bias outweighs noise", "400", ""],
         ["relative score error, y-part, sampler designs", "0.0625", "± 0.004"],
         ["relative score error, ξ-part, sampler designs", "0.5", "± 0.03"],
-        ["designs outside of the sampler's reach", "25.0%", "worst step 50%"],
+        ["designs not covered by the sampler", "25.0%", "worst step 50%"],
         ["median condition number of ∂y/∂ξ, policy designs", "43.2", ""],
         ["ground truth", "smc", "2,048 particles"],
         ["trajectories", "512", ""],
@@ -331,7 +332,7 @@ def test_an_unfinished_run_shows_what_it_has(tmp_path):
         "scorebed resume",
         "No bounds yet",
         "no trained policy yet",
-        "No account yet",
+        "No counts yet",
     ):
         assert words in page.text
     assert "no env.json" in page.text
@@ -360,3 +361,8 @@ def test_the_command_names_the_file_and_refuses_what_is_no_run(tmp_path, capsys)
             main(["report", str(wrong)])
         assert exit_.value.code == 2
         assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_settings_are_those_that_are_given():
+    rows = settings_rows({"seed": 7, "score": {"steps": 20000}}, {"seed": "of all draws"})
+    assert rows == [("seed", "7", "of all draws"), ("score.steps", "20,000", "")]

@@ -169,12 +169,12 @@ def test_an_error_in_a_running_task_is_told_by_its_line(tmp_path, monkeypatch, c
         ("        decay =", "        if time > 1:\n            pass\n        decay ="),
     )
     line = refusal(capsys, "train", name, "--method", "static", *SETTINGS)
-    assert "my_task.py, line 20, got a Python decision" in line
+    assert "my_task.py, line 22, got a Python branch" in line
     assert "jnp.where" in line
 
 
 def test_a_task_never_comes_from_a_name_alone():
-    with pytest.raises(InvalidValueError, match="a file is executed only where its user names it"):
+    with pytest.raises(InvalidValueError, match="a file is only executed where its user names it"):
         sb.make_task(example("SamplingTimes"))
 
 

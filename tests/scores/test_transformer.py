@@ -42,8 +42,8 @@ TASK_KINDS = {
 FORMS = [("iid", False), ("iid", True), ("markov", False), ("markov", True), ("history", False)]
 BATCH = (
     2 * T * 3 + 2
-    # a point, another order of its steps, and 2 · D perturbations: every law below runs one compiled
-    # function
+    # A point, another order of its steps, and 2 · D perturbations: every law below runs one
+    # compiled function.
 )
 
 

@@ -170,7 +170,7 @@ def test_what_is_refined_is_trained_and_acts_under_both(run, session, monkeypatc
 
     def instant(*_, **__):
         some = refine.Remaining(0.5, 0.6, 0.01)
-        return refine.Outcome(
+        return refine.RefinedPolicy(
             other.policy, "pce", 10, 0.1, some, refine.Remaining(0.9, 1.0, 0.01), 0.4, 0.01
         )
 

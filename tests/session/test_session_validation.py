@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from scorebed.errors import InvalidValueError
+from scorebed.session import validation
 from scorebed.session.validation import (
     LARGEST,
     check_design,
     check_outcome,
     check_text,
     parse_entry,
+    parse_limits,
 )
 from scorebed.tasks import make_task
 
@@ -189,3 +191,42 @@ def test_texts_are_printable_and_short():
             check_text("a note", bad, longest=10, lines=True)
     with pytest.raises(InvalidValueError, match="the character"):
         check_text("a name", "two\nlines", longest=10)
+
+
+# ---- once
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """Every vector of numbers that is checked, by what it is."""
+    seen = []
+    check = validation.check_vector
+
+    def counted(what, values, quantities):
+        seen.append(what)
+        return check(what, values, quantities)
+
+    monkeypatch.setattr(validation, "check_vector", counted)
+    return seen
+
+
+def test_what_was_read_is_not_checked_again_on_its_way_to_the_disk(session, checks):
+    entry = parse_entry(session.task, "0.5 @ 1.25")
+    assert checks == ["the outcome", "the design used"]
+    session.surprise(entry)
+    session.foresee(entry)
+    assert session.observe(entry).used == (1.25,)
+    session.exchange(entry)
+    session.correct(1, parse_entry(session.task, "0.75"))
+    assert checks == ["the outcome", "the design used", "the outcome"]
+    limits = parse_limits(session.task, "0:1")
+    before = len(checks)
+    assert session.limit(limits).limits == limits
+    assert len(checks) == before
+
+
+def test_numbers_from_python_are_checked_once(session, checks):
+    session.propose()
+    session.exchange(0.5, 1.25)
+    session.observe(0.25)
+    assert checks == ["the outcome", "the design used", "the outcome"]

@@ -101,7 +101,7 @@ def test_samples_come_in_many_forms():
 
 BAD = {
     "few": (lambda: from_samples({"a": np.ones(10)}), "10 samples"),
-    "NaN": (lambda: from_samples({"a": np.full(100, np.nan)}), "100 numbers of them not finite"),
+    "NaN": (lambda: from_samples({"a": np.full(100, np.nan)}), "100 numbers that are not finite"),
     "one value": (lambda: from_samples({"a": np.ones(100)}), "only one value of a"),
     "no names": (lambda: from_samples(GAUSSIAN), "k names, or a dict"),
     "a wrong variable": (
@@ -110,7 +110,7 @@ BAD = {
     ),
     "of two lengths": (
         lambda: from_samples({"a": GAUSSIAN[:, 0], "b": GAUSSIAN[:90, 1]}),
-        "as many of each",
+        "the same number of each",
     ),
 }
 

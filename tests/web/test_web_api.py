@@ -8,9 +8,11 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
+from scorebed.session import validation
 from scorebed.session.events import Remaining
 from scorebed.session.refine import RefineResult
 from scorebed.session.session import Session
+from scorebed.web import requests
 from scorebed.web.hub import Hub
 
 
@@ -55,6 +57,21 @@ def test_what_is_sent_twice_is_stored_once(instrument, begun, hub):
     assert other.status_code == 409
     assert "correct the step" in other.json()["detail"]
     assert len(rows(hub)) == 1
+
+
+@pytest.mark.parametrize("y", [0.5, "0.5"], ids=["number", "text"])
+def test_what_is_sent_is_checked_once_on_its_way_to_the_disk(instrument, begun, monkeypatch, y):
+    seen, check = [], validation.check_vector
+
+    def counted(what, values, quantities):
+        seen.append(what)
+        return check(what, values, quantities)
+
+    for module in (validation, requests):
+        monkeypatch.setattr(module, "check_vector", counted)
+    answer = instrument.post(f"{begun}/observe", json={"y": y, "xi": 1.25, "step": 1, "ask": True})
+    assert answer.json()["stored"]["used"] == [1.25]
+    assert seen == ["the outcome", "the design used"]
 
 
 def test_an_outcome_and_the_next_design_reach_the_disk_by_one_write(instrument, begun, hub):

@@ -234,7 +234,7 @@ def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_s
         me.locator("#steps").fill("20")
         me.keyboard.press("Enter")
         expect(witness.locator("#now-title")).to_have_text("Step 2 of 20: measure at")
-        expect(me.locator("#circumstances")).to_contain_text("ends after 20 steps")
+        expect(me.locator("#circumstances")).to_contain_text("has 20 steps")
         me.get_by_role("button", name="Undo the last change").click()
         expect(me.locator("#now-title")).to_have_text("Step 2 of 30: measure at")
         expect(me.locator("#circumstances")).to_be_empty()

@@ -4,9 +4,8 @@ A bound is an object (`bounds/base.py`): `make_bound("smc")(task, policy, key=ke
 takes the one that is tight for the task.
 """
 
-import re
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import ClassVar, TypeVar
 
 from jaxtyping import PRNGKeyArray
 
@@ -17,6 +16,7 @@ from scorebed.bounds.posterior import Posterior
 from scorebed.bounds.smc import SMC
 from scorebed.errors import NoDensityError, UnknownNameError, require
 from scorebed.policies.base import Policy
+from scorebed.registry import Registry
 from scorebed.tasks.base import Task
 
 
@@ -53,50 +53,32 @@ class Tight(Bound):
         return make_bound(task.tight_bound)
 
 
-BOUNDS: dict[str, Bound] = {
-    bound.name: bound
-    for bound in (Contrastive(), Importance(), SMC(), Tight(), LaplaceImportance(), Posterior())
-}
+SomeBound = TypeVar("SomeBound", bound=Bound)
 
-_BUILT_IN = frozenset(BOUNDS)
+BOUNDS: Registry[Bound] = Registry(
+    "bound",
+    {
+        bound.name: bound
+        for bound in (Contrastive(), Importance(), SMC(), Tight(), LaplaceImportance(), Posterior())
+    },
+    made_by="a subclass of Bound",
+    accepts=lambda bound: isinstance(bound, Bound),
+)
 
 
 def make_bound(name: str) -> Bound:
     """A bound by its name, with its usual sizes."""
-    if name not in BOUNDS:
-        raise UnknownNameError("bound", name, BOUNDS)
-    return BOUNDS[name]
+    return BOUNDS.find(name)
 
 
-def register_bound(name: str) -> Callable[[Any], Any]:
+def register_bound(name: str) -> Callable[[type[SomeBound]], type[SomeBound]]:
     """A bound of your own for `--bound NAME`: `@register_bound("mine")` above a subclass of
     `Bound` that can be made without arguments.
     """
-    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(
-        sound,
-        "the name of a bound",
-        got=repr(name),
-        expected="small letters, digits and hyphens",
-        fix='write it like "two-sided".',
-    )
-    require(
-        name not in _BUILT_IN,
-        "the name of a bound",
-        got=f"'{name}', which is built in",
-        expected="another name",
-        fix=f"call it my-{name}.",
-    )
+    add = BOUNDS.register(name)
 
-    def register(kind: Any) -> Any:
-        require(
-            isinstance(kind, type) and issubclass(kind, Bound),
-            f"the bound '{name}'",
-            got=f"a {type(kind).__name__}",
-            expected="a subclass of Bound",
-            fix="write it above a class.",
-        )
-        BOUNDS[name] = kind()
+    def register(kind: type[SomeBound]) -> type[SomeBound]:
+        add(kind() if isinstance(kind, type) else kind)
         return kind
 
     return register

@@ -12,8 +12,9 @@ normalised density q(z) that was made from (y, ξ) alone, draw z_1 … z_M ~ q a
 likelihood p(y|ξ); by Jensen the expectation of its logarithm is at most log p(y|ξ).
 
 **Lower.** Given the history, z_0 is a draw of the posterior. Let ẑ be the mean of w_0 … w_M, with
-the place of z_0 among the M + 1 drawn at random. The law of all of them is ẑ/p(y|ξ) times that of M + 1 draws of q, so E[1/ẑ]
-= 1/p(y|ξ) (at most, should q not reach all of the posterior) and E[log ẑ] ≥ log p(y|ξ).
+the place of z_0 among the M + 1 drawn at random. The law of all of them is ẑ/p(y|ξ) times that of
+M + 1 draws of q, so E[1/ẑ] = 1/p(y|ξ) (at most, should q not cover all of the posterior) and
+E[log ẑ] ≥ log p(y|ξ).
 
 Both need that, given the history, q is independent of z_0: a proposal that looks at z_0 breaks the
 second. Neither needs q to be good: a poor one makes the bounds wide, not wrong. Their distance is
@@ -59,7 +60,7 @@ from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
 from scorebed.inference.blocks import exchangeable_blocks
 from scorebed.inference.fitted import fitted_posterior
 from scorebed.inference.gaussian_mixture import Proposal, standard_normal_log_prob
-from scorebed.inference.importance import shifted_weights, stream
+from scorebed.inference.importance import stream_log_sum
 from scorebed.inference.laplace import laplace_histories, laplace_posterior
 from scorebed.inference.modes import finds_modes, gaussian_task
 from scorebed.keys import named
@@ -260,20 +261,12 @@ def trajectory_bounds(
     key_proposal, key_inner = jr.split(key)
     density, histories = propose(task, ys, xis, key=key_proposal)
 
-    def log_weights(zs: Float[Array, "M k"]) -> Float[Array, " M"]:
+    def log_weights(indices: Int[Array, " M"]) -> Float[Array, " M"]:
+        zs = jax.vmap(lambda m: density.sample(key=jr.fold_in(key_inner, m)))(indices)
         likelihoods = log_likelihoods(task, jax.vmap(task.prior.from_latent)(zs), ys, xis)
         return jax.vmap(standard_normal_log_prob)(zs) - jax.vmap(density.log_prob)(zs) + likelihoods
 
-    def add(carry: tuple[Array, Array], indices: Array, valid: Array) -> tuple[Array, Array]:
-        """Σ_m w_m as e^top · total."""
-        top, total = carry
-        zs = jax.vmap(lambda m: density.sample(key=jr.fold_in(key_inner, m)))(indices)
-        weights, top, shrink = shifted_weights(log_weights(zs) + valid.astype(ys.dtype), top)
-        return top, total * shrink + weights.sum()
-
-    zero = jnp.zeros((), ys.dtype)
-    top, total = stream(add, (zero - jnp.inf, zero), inner, CHUNK)
-    log_total = top + jnp.log(total)
+    log_total = stream_log_sum(log_weights, inner, CHUNK, ys.dtype)
     own = log_likelihood(task, task.prior.from_latent(z), ys, xis)
     gain = density.log_prob(z) - standard_normal_log_prob(z)
     return TrajectoryBounds(

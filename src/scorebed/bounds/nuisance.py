@@ -18,12 +18,11 @@ the mean of 1/p(y | ψ_0, η_0, ξ) is 1/p(y | ψ_0, ξ), hence E log (average w
 from typing import NamedTuple
 
 import jax
-import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.estimators.log_ratios import log_mean, log_mean_with_own
-from scorebed.inference.importance import shifted_weights, stream
+from scorebed.inference.importance import stream_log_sum
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import resample_nuisance
@@ -68,14 +67,9 @@ def _conditional_sum(
 ) -> Scalar:
     """log Σ_{l=1..L} p(y | ψ_0, η_l, ξ), streamed in chunks."""
 
-    def add(carry: tuple[Array, Array], indices: Array, valid: Array) -> tuple[Array, Array]:
-        top, total = carry
+    def likelihoods(indices: Int[Array, " chunk"]) -> Float[Array, " chunk"]:
         fresh = jr.normal(jr.fold_in(key, indices[0]), (len(indices), len(z)))
         thetas = jax.vmap(task.prior.from_latent)(resample_nuisance(task, z, fresh))
-        log_weights = log_likelihoods(task, thetas, ys, xis) + valid.astype(ys.dtype)
-        weights, top, shrink = shifted_weights(log_weights, top)
-        return top, total * shrink + weights.sum()
+        return log_likelihoods(task, thetas, ys, xis)
 
-    zero = jnp.zeros((), ys.dtype)
-    top, total = stream(add, (zero - jnp.inf, zero), inner, CHUNK)
-    return jnp.where(total > 0, top + jnp.log(total), -jnp.inf)
+    return stream_log_sum(likelihoods, inner, CHUNK, ys.dtype)

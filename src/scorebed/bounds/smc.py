@@ -278,7 +278,9 @@ class Annealing(eqx.Module):
                 jax.tree.map(lambda row: row[..., picks], state.particles), before, key=key_move
             )
             if kept is not None:
-                particles = jax.tree.map(lambda row, own: row.at[..., :1].set(own), particles, kept)
+                particles = jax.tree.map(
+                    lambda row, pinned: row.at[..., :1].set(pinned), particles, kept
+                )
             return _State(particles, log_weights + (after - before) * particles.gain, run), None
 
         ladder = self.ladder

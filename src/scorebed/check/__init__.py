@@ -1,6 +1,4 @@
-"""Is a task sound? Everything that can be found out about one before it is trained on, in a few
-seconds.
-"""
+"""Is a task sound? Everything that can be found out before training, in a few seconds."""
 
 from jaxtyping import PRNGKeyArray
 
@@ -13,8 +11,8 @@ __all__ = ["ERROR", "Finding", "check_task"]
 
 
 def check_task(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
-    """What is wrong with a task, the worst first; nothing if it is sound. Draws are made only of a
-    task that can be traced.
+    """The faults of a task, errors first; none if it is sound. Draws are made only if the task can
+    be traced.
     """
     found = traced_findings(task)
     if not any(f.severity == ERROR for f in found):

@@ -1,7 +1,7 @@
-"""The draws that a check looks at: whole experiments, and many outcomes of single steps.
+"""The draws of a check: whole experiments, and many outcomes of single steps.
 
-Random numbers come from NumPy and go into the compiled programs as arguments: a generator inside of
-them would take longer to compile than the task itself."""
+Random numbers come from NumPy and are arguments of the compiled programs: a generator inside them
+would take longer to compile than the task."""
 
 import math
 from typing import Any, NamedTuple
@@ -15,22 +15,16 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed._jit import jit_once
 from scorebed.rollout import log_likelihood, simulate_outcomes
 from scorebed.tasks.base import State, Task
-from scorebed.tasks.spaces import Box
 
-EXPERIMENTS, STEPS = (
-    128,
-    12,
-)  # experiments that are drawn, and how many of their steps are looked at
-CONDITIONS, DRAWS = (
-    6,
-    1024,
-)  # places (θ, state, ξ) at which sampler and density are compared, and draws at each
-LATER = 3  # steps into an experiment at which half of them are
+EXPERIMENTS, STEPS = 128, 12  # number of experiments, and of their steps
+# Points (θ, state, ξ) at which sampler and density are compared, and draws at each.
+CONDITIONS, DRAWS = 6, 1024
+LATER = 3  # half of these points are so many steps into an experiment
 
 
 class Experiments(NamedTuple):
-    """Of each experiment: values, gradients of the log-likelihood, and what follows from changing
-    one design or parameter.
+    """For each experiment: values, gradients of the log-likelihood, and the effect of changing one
+    design or parameter.
     """
 
     ys: Any
@@ -47,7 +41,7 @@ class Experiments(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """At each condition: many draws of one step."""
+    """At each point: many draws of one step."""
 
     xi: Any
     ys: Any
@@ -75,8 +69,8 @@ def draw_experiments(task: Task, *, key: PRNGKeyArray) -> Experiments:
 
 
 def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
-    """Outcomes at a few places, half of them some steps into an experiment, and at the middle and
-    the corners of the designs.
+    """Outcomes at a few points, half of them some steps into an experiment, and at the middle and
+    the corners of the design space.
     """
     random, steps = _generator(key), min(LATER, task.horizon - 1)
     edges = _edges(task)
@@ -107,9 +101,8 @@ def _experiment(
     def likelihood(theta: Array, ys: Array, xis: Array) -> Array:
         if task.has_density:
             return log_likelihood(task, theta, ys, xis)
-        return (
-            weights * simulate_outcomes(task, theta, xis, noise)
-        ).sum()  # in its place, what outcomes say of θ and ξ
+        # Without a density: how outcomes depend on θ and ξ.
+        return (weights * simulate_outcomes(task, theta, xis, noise)).sum()
 
     log_lik, (grad_theta, grad_y, grad_xi) = jax.value_and_grad(likelihood, argnums=(0, 1, 2))(
         theta, ys, xis
@@ -181,10 +174,10 @@ def _step(
 
 
 def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
-    """Uniform in a box; elsewhere Gaussian, of many sizes."""
+    """Uniform in a bounded space; else Gaussian, of many sizes."""
     space = task.designs
-    if isinstance(space, Box):
-        low, high = np.asarray(space.low), np.asarray(space.high)
+    if space.bounded:
+        low, high = map(np.asarray, space.limits)
         return low + (high - low) * random.uniform(size=(*shape, space.dim))
     size = random.uniform(0.2, 3.0, (*shape[:1], *(1,) * len(shape)))
     return np.asarray(
@@ -195,19 +188,15 @@ def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) ->
 
 
 def _obeying(task: Task, xis: Float[Array, "T dx"]) -> Float[Array, "T dx"]:
-    """Designs that policies can come to: a model need not be defined for others, such as times out
-    of order.
-    """
+    """Feasible designs: a model need not be defined for others, such as times out of order."""
     return xis if task.feasible is None or not len(xis) else task.feasible.obey(xis)
 
 
 def _edges(task: Task) -> np.ndarray:
-    """The middle of the design space, and where designs end up when a policy pushes them as far as
-    it can.
-    """
-    if not isinstance(task.designs, Box):
+    """The middle of the design space, and its corners, where policies may push designs."""
+    if not task.designs.bounded:
         return np.zeros((1, task.designs.dim))
-    low, high = np.asarray(task.designs.low), np.asarray(task.designs.high)
+    low, high = map(np.asarray, task.designs.limits)
     return np.stack([(low + high) / 2, low, high])
 
 

@@ -1,11 +1,11 @@
-"""What a check has found: one sentence, and the way out."""
+"""A finding of a check: one sentence, and its fix."""
 
 from typing import NamedTuple
 
 from scorebed.tasks.base import Task
 from scorebed.user_errors import explain, reason
 
-# An error makes training wrong or impossible; a warning may be meant; a hint is an opportunity.
+# An error makes training wrong or impossible; a warning may be intended; a hint saves time.
 ERROR, WARNING, HINT = "error", "warning", "hint"
 
 DISCRETE_OUTCOME = (
@@ -35,10 +35,10 @@ def fault(kind: str, sentence: str, fix: str) -> Finding:
 
 def failed(task: Task, what: str, error: Exception) -> Finding:
     """An exception in the user's code as a finding, with the user's line where there is one."""
-    told = explain(error, (type(task).__module__,))
-    if told is None:
+    explained = explain(error, (type(task).__module__,))
+    if explained is None:
         words = reason(error)
         return fault("raises", f"`{what}` fails: {words['got']}", str(words["fix"]).rstrip("."))
-    sentence, _, fix = str(told).partition(". Fix: ")
-    kind = "traced" if "known only when the compiled program runs" in sentence else "raises"
+    sentence, _, fix = str(explained).partition(". Fix: ")
+    kind = "traced" if "only known when the compiled program runs" in sentence else "raises"
     return fault(kind, f"`{what}` fails at {sentence}", (fix or "correct that line").rstrip("."))

@@ -1,15 +1,14 @@
-"""What draws show: values and gradients that are not finite or always zero, and a sampler that is
-not the density's.
+"""Faults that draws show: values and gradients that are not finite or always zero, and a sampler
+that disagrees with its density.
 
-The noise of a step has as many coordinates as its outcome. Where y = g(ε) is one-to-one the density
-is therefore known exactly, draw by draw, and sampler and density are compared without any
-statistics:
+The noise of a step has as many coordinates as its outcome. If y = g(ε) is one-to-one, the density
+follows exactly, draw by draw, and sampler and density are compared without statistics:
 
     log p(y | θ, ξ) = log N(ε; 0, I) − log |det ∂y/∂ε|
 
-Where this fails, g may still be many-to-one. Then E[∇_θ log p] = 0, E[∇_y log p] = 0 and E[(y − ȳ)ᵀ
-∇_y log p] = −dy decide, at six standard errors; but an outcome that only rises or only falls with
-its noise is one-to-one."""
+If this fails, g may be many-to-one. Then E[∇_θ log p] = 0, E[∇_y log p] = 0 and
+E[(y − ȳ)ᵀ ∇_y log p] = −dy decide, at six standard errors, unless the outcome is monotone in its
+noise, which is one-to-one."""
 
 import numpy as np
 from jaxtyping import PRNGKeyArray
@@ -23,11 +22,11 @@ from scorebed.tasks.declare import DISCRETE_DESIGNS
 from scorebed.tasks.nuisance import has_nuisance
 
 ALARM = 6.0  # standard errors
-FEW_VALUES = 8  # draws per distinct value from which on an outcome counts as discrete
+FEW_VALUES = 8  # an outcome with at least so many draws per distinct value is discrete
 
 
 def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
-    """Faults in what a task that can be traced computes."""
+    """Faults in the values of a task that can be traced."""
     try:
         runs = draw_experiments(task, key=named(key, "runs"))
         draws = draw_steps(task, key=named(key, "draws"))
@@ -51,7 +50,7 @@ def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
 
 
 def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
-    """Anything that is not a number, by the first thing that goes wrong."""
+    """The first value that is not finite."""
     inside = slice(None, CONDITIONS)
     values = {
         "outcome": (runs.ys, draws.ys[inside]),
@@ -64,7 +63,7 @@ def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
                 fault(
                     "gradient",
                     f"`{name}` is NaN or infinite in {share:.1%} of the draws",
-                    f"look for logarithms and quotients of what may be zero or "
+                    f"look for logarithms and quotients of numbers that may be zero or "
                     f"negative{_scale(task)}",
                 )
             ]
@@ -72,7 +71,7 @@ def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
         return [
             fault(
                 "gradient",
-                "`log_prob` is NaN for data and parameters that do not belong together",
+                "`log_prob` is NaN for data of other parameters",
                 f"make it finite for every draw of the prior{_scale(task)}",
             )
         ]
@@ -96,7 +95,7 @@ def _finite(task: Task, runs: Experiments, draws: Draws) -> list[Finding]:
                     "gradient",
                     f"the gradient of {_likelihood(task)} in {what} '{name}' is NaN or infinite in "
                     f"{bad.any(1).mean():.1%} of the draws",
-                    "smooth what has a corner or a root at zero, as in jnp.sqrt(x**2 + 1e-12)",
+                    "smooth corners and roots at zero, as in jnp.sqrt(x**2 + 1e-12)",
                 )
             ]
     return _edge(task, draws)
@@ -127,9 +126,7 @@ def _edge(task: Task, draws: Draws) -> list[Finding]:
 
 
 def _likelihood(task: Task) -> str:
-    """What decides about parameters and designs: the density, or the outcome itself where there is
-    none.
-    """
+    """What depends on parameters and designs: the density, or the outcome if there is none."""
     return "`log_prob`" if task.has_density else "`outcome`"
 
 
@@ -155,8 +152,7 @@ def _discrete(task: Task, draws: Draws) -> list[Finding]:
                 fault(
                     "discrete",
                     f"the outcome '{q.name}' takes {max(distinct)} different values: discrete "
-                    f"outcomes "
-                    "have no score",
+                    f"outcomes have no score",
                     DISCRETE_OUTCOME,
                 )
             )
@@ -185,7 +181,7 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                 fault(
                     "density",
                     f"the design '{q.name}' changes {which[0]} but not {which[1]}",
-                    f"use xi[{i}] in `outcome` and in `log_prob` alike",
+                    f"use xi[{i}] in both `outcome` and `log_prob`",
                 )
             )
         elif not runs.grad_xi[..., i].any() and not runs.pull_xi[..., i].any():
@@ -193,7 +189,7 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                 fault(
                     "discrete",
                     f"the design '{q.name}' has an effect, but its gradient is zero everywhere: it "
-                    "is discrete (round, floor, an index) or behind stop_gradient",
+                    f"is discrete (round, floor, an index) or inside a stop_gradient",
                     DISCRETE_DESIGNS,
                 )
             )
@@ -204,7 +200,7 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                     "no-effect",
                     ERROR if changes_y[i] else WARNING,
                     f"the parameter '{q.name}' has no effect on {_likelihood(task)}: nothing can "
-                    f"be learnt about it",
+                    f"be learned about it",
                     f"use theta[{i}] in the model, or leave the parameter out",
                 )
             )
@@ -213,25 +209,23 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                 fault(
                     "gradient",
                     f"the gradient of {_likelihood(task)} in the parameter '{q.name}' is zero "
-                    f"everywhere, "
-                    "though it has an effect",
-                    "make the model smooth in it, and use no stop_gradient",
+                    f"everywhere, though it has an effect",
+                    "make the model smooth in it, without stop_gradient",
                 )
             )
     return found
 
 
 def _prior(runs: Experiments) -> list[Finding]:
-    gap = runs.prior_gap[
-        np.isfinite(runs.prior_gap)
-    ]  # where the map is flat, an atom, there is nothing to compare
+    # At an atom the map is flat, and there is nothing to compare.
+    gap = runs.prior_gap[np.isfinite(runs.prior_gap)]
     if not gap.size or np.quantile(np.abs(gap), 0.9) < 0.02:
         return []
     return [
         fault(
             "density",
             "draws of the prior do not follow its `log_prob`",
-            "let from_latent be the quantile function of the density",
+            "make from_latent the quantile function of the density",
         )
     ]
 
@@ -242,8 +236,7 @@ def _density(task: Task, draws: Draws) -> list[Finding]:
     dy = task.outcome_dim
     exact = -0.5 * (draws.noise**2).sum(-1) - 0.5 * dy * np.log(2 * np.pi) - log_det
     gap = draws.log_prob - exact
-    # An outcome has 24 bits: where it is many times its noise, this much of the density is
-    # rounding.
+    # An outcome has 24 bits: if it is many times its noise, this much of the density is rounding.
     rounding = (
         8
         * np.finfo(np.float32).eps
@@ -262,15 +255,14 @@ def _density(task: Task, draws: Draws) -> list[Finding]:
                     "density",
                     WARNING,
                     f"`log_prob` is off by {offsets[0]:+.3g} everywhere: it is not normalised, "
-                    f"which "
-                    "changes no gradient and no bound",
+                    f"which changes no gradient and no bound",
                     "add the constant of the density, for a Gaussian −½ log 2π per outcome",
                 )
             ]
         return [
             fault(
                 "density",
-                "`log_prob` lacks a part of its normaliser, one that changes with θ or ξ",
+                "`log_prob` lacks a part of its normaliser that depends on θ or ξ",
                 "add it, for a Gaussian −log(scale) per outcome",
             )
         ]
@@ -278,7 +270,7 @@ def _density(task: Task, draws: Draws) -> list[Finding]:
 
 
 def _disagreement(task: Task, draws: Draws, *, one_to_one: bool) -> list[Finding]:
-    """In what sampler and density differ; nothing if they need not."""
+    """How sampler and density differ; nothing if they may agree."""
     n = draws.ys.shape[1]
 
     def standard_errors(x: np.ndarray) -> np.ndarray:
@@ -293,31 +285,31 @@ def _disagreement(task: Task, draws: Draws, *, one_to_one: bool) -> list[Finding
     i = int(np.abs(np.log(np.maximum(wide, 1e-6))).argmax())
     if by_y.max() <= ALARM and spread.max() > ALARM and wide[i] > 0:
         words = (
-            f"draws of '{task.outcomes[i].name}' spread {wide[i] ** 0.5:.2g} times as wide as "
+            f"draws of '{task.outcomes[i].name}' spread {wide[i] ** 0.5:.2g} times as widely as "
             f"`log_prob` says"
         )
     elif max(by_theta.max(), by_y.max()) > ALARM:
         words = f"E[∇ log p] is {max(by_theta.max(), by_y.max()):.0f} standard errors from zero"
     else:
-        words = "log p(y) is not that of the noise that made y"
+        words = "log p(y) does not match the noise behind y"
     return [
         fault(
             "density",
-            f"`outcome` and `log_prob` are not of one distribution: {words}",
-            "write both with one mean and one noise, or inherit from Gaussian and write mean and "
+            f"`outcome` and `log_prob` are different distributions: {words}",
+            "write both with the same mean and noise, or inherit from Gaussian and write mean and "
             "scale",
         )
     ]
 
 
 def _additive_outcome(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
-    """The same without a density, by the part of an outcome that its noise makes."""
+    """The same without a density, from the part of the outcome that comes from noise."""
     change, allowed = noise_change(task, key=key)
     return _as_declared(task, change <= allowed)
 
 
 def _additive(task: Task, runs: Experiments) -> list[Finding]:
-    """y = mean + constant · noise leaves log p(y | θ, ξ) as it is when ξ changes and y follows."""
+    """If y = mean + constant · noise, log p(y | θ, ξ) stays the same when y follows ξ."""
     norm = lambda x: np.sqrt((x**2).sum((1, 2)))  # noqa: E731
     part, along = norm(runs.grad_xi), norm(runs.along)
     share = along / (part + 1e-3 * (part.mean() + 1e-30))

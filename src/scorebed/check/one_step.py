@@ -1,7 +1,6 @@
-"""Where a single step tells most: its expected information gain, by nested Monte Carlo over a grid
-of designs.
+"""The expected information gain of a single step, by nested Monte Carlo over a grid of designs.
 
-EIG₁(ξ) ≥ E[log p(y | θ₀, ξ) − log 1/(M+1) Σ_{m=0..M} p(y | θ_m, ξ)]
+    EIG₁(ξ) ≥ E[log p(y | θ₀, ξ) − log 1/(M+1) Σ_{m=0..M} p(y | θ_m, ξ)]
 
 With nuisance parameters the first term is log 1/M Σ_{l=1..M} p(y | ψ₀, η_l, ξ), as in
 `bounds/nuisance.py`."""
@@ -18,31 +17,31 @@ from scorebed._jit import jit_once
 from scorebed.estimators.log_ratios import log_mean, lower_log_ratio
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, resample_nuisance
-from scorebed.tasks.spaces import Box, Space
+from scorebed.tasks.spaces import Space
 
-REACH = 3.0  # design units to each side of an unbounded space
+FAR = 3.0  # design units, the edge of the grid in an unbounded space
 
 
 def axes(space: Space, points: int) -> list[np.ndarray]:
     """Equally spaced values of every design coordinate."""
-    low, high = (space.low, space.high) if isinstance(space, Box) else _around(space)
+    low, high = space.limits if space.bounded else _around(space)
     return [np.linspace(a, b, points) for a, b in zip(low, high, strict=True)]
 
 
 def plane(x: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "G 2"]:
-    """All pairs of two axes, the second running fastest."""
+    """All pairs of two axes; the second varies fastest."""
     return np.asarray(list(itertools.product(x, y)))
 
 
 def line(space: Space, i: int, values: np.ndarray) -> Float[np.ndarray, "G dx"]:
-    """One coordinate varied, the others in their middle."""
+    """One coordinate varies, the others are in the middle."""
     found = np.tile([float(np.mean(axis)) for axis in axes(space, 2)], (len(values), 1))
     found[:, i] = values
     return found
 
 
 def _around(space: Space) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    edge = tuple(float(end) for end in space.constrain(REACH * jnp.ones(space.dim)))
+    edge = tuple(float(end) for end in space.constrain(FAR * jnp.ones(space.dim)))
     return tuple(-end for end in edge), edge
 
 
@@ -54,7 +53,7 @@ def one_step_eig(
     inner: int = 256,
     key: PRNGKeyArray,
 ) -> Float[np.ndarray, " G"]:
-    """EIG of the first step at each design, with common draws. G·N·(M + 1) NLE, with nuisance
+    """EIG of the first step at each design, with common draws. Costs G·N·(M + 1) NLE, with nuisance
     parameters G·N·(2M + 1).
     """
     random, k = np.random.default_rng(np.asarray(jr.key_data(key))), task.prior.dim

@@ -1,9 +1,8 @@
-"""What tracing alone shows, without a single number: shapes, types, decisions on traced values, and
-impurity.
+"""Faults that tracing alone shows: shapes, types, Python branches on traced values, and impurity.
 
-A pure function gives the same program every time that it is traced. Draws of NumPy's generator,
-clocks and counters are numbers in the traced program, so that two traces of an impure function
-differ; nothing has to be compiled to see it."""
+A pure function gives the same program each time it is traced. Draws of NumPy's generator, clocks
+and counters are numbers in the traced program, so two traces of an impure function differ; nothing
+has to be compiled to see it."""
 
 import math
 import re
@@ -21,13 +20,12 @@ from scorebed.tasks.base import Gaussian, Task
 from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.nuisance import check_interest
 from scorebed.tasks.priors import Prior
-from scorebed.tasks.spaces import Box, Quantity, Space
+from scorebed.tasks.sketch import check_sketch
+from scorebed.tasks.spaces import Quantity, Space
 
 
 def traced_findings(task: Task) -> list[Finding]:
-    """Faults of the declaration, then those of each method, in the order in which an experiment
-    calls them.
-    """
+    """Faults of the declaration, then of each method, in the order of their calls."""
     found = _declaration(task) or _interest(task)
     if found:
         return found
@@ -44,7 +42,7 @@ def traced_findings(task: Task) -> list[Finding]:
     found += _latent(task)
     if isinstance(task, Gaussian):
         found += _gaussian(task, theta, state, xi)
-    if found:  # what follows would only repeat them
+    if found:  # later findings would only repeat them
         return found
     outcome = _trace(task, "outcome", task.outcome, theta, state, xi, noise)
     density = (
@@ -63,7 +61,7 @@ def traced_findings(task: Task) -> list[Finding]:
 
 
 class _Traced(NamedTuple):
-    """The shapes that a function gives, or why it has none."""
+    """The shapes of a function's results, or why there are none."""
 
     shape: Any
     found: list[Finding]
@@ -78,7 +76,7 @@ def _trace(task: Task, name: str, function: Callable[..., Any], *arguments: Any)
     try:
         programs = []
         for _ in range(2):
-            # A new function each time: JAX remembers the traces of one that it has seen.
+            # A new function each time, because JAX caches traces.
             closed, shape = jax.make_jaxpr(lambda *a: function(*a), return_shape=True)(*arguments)
             programs.append((re.sub(r"0x[0-9a-f]+", "", str(closed.jaxpr)), closed.consts))
     except Exception as error:
@@ -92,9 +90,8 @@ def _trace(task: Task, name: str, function: Callable[..., Any], *arguments: Any)
         [
             fault(
                 "impure",
-                f"`{name}` gives another result every time that it is called with the same numbers",
-                "take all randomness from the noise or key that it is given; use no generator, "
-                "clock or counter in it",
+                f"`{name}` gives different results for the same arguments",
+                "take all randomness from its noise or key; use no generator, clock or counter",
             )
         ],
     )
@@ -109,7 +106,7 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _declaration(task: Task) -> list[Finding]:
-    """What the class says of itself."""
+    """The attributes of the class."""
     horizon = task.horizon
     faults = [
         (
@@ -137,12 +134,15 @@ def _declaration(task: Task) -> list[Finding]:
         (
             isinstance(task.additive_noise, bool),
             f"`additive_noise` is {task.additive_noise!r}, expected True or False",
-            "write False if unsure: that is never wrong, only slower",
+            "write False if unsure: it is never wrong, only slower",
         ),
     ]
     found = [fault("declaration", sentence, fix) for sound, sentence, fix in faults if not sound]
-    if isinstance(task.designs, Box) and not all(
-        map(math.isfinite, task.designs.low + task.designs.high)
+    space = task.designs
+    if (
+        isinstance(space, Space)
+        and space.bounded
+        and not all(map(math.isfinite, sum(space.limits, ())))
     ):
         found.append(
             fault(
@@ -157,8 +157,10 @@ def _declaration(task: Task) -> list[Finding]:
 
 
 def _constraint(task: Task) -> list[Finding]:
+    """A constraint, sketch or cost that does not fit the task."""
     try:
         _ = task.feasible
+        check_sketch(task)
     except ScorebedError as error:
         return [_declared(error)]
     if task.cost is None or isinstance(task.cost, DesignCost):
@@ -166,7 +168,7 @@ def _constraint(task: Task) -> list[Finding]:
     return [
         fault(
             "declaration",
-            f"`cost` is a {type(task.cost).__name__}, expected what a design costs",
+            f"`cost` is a {type(task.cost).__name__}, expected the cost of a design",
             'write cost = priced("name [unit]", lambda xi: …, nats=…) of scorebed.tasks.declare',
         )
     ]
@@ -190,9 +192,7 @@ def _declared(error: ScorebedError) -> Finding:
 
 
 def _interest(task: Task) -> list[Finding]:
-    """Parameters of interest are some of those that there are; noise beyond the outcome's has no
-    density.
-    """
+    """Parameters of interest that do not exist, and extra noise of a model with a density."""
     try:
         check_interest(task, key=jr.key(0))
     except ScorebedError as error:
@@ -201,7 +201,7 @@ def _interest(task: Task) -> list[Finding]:
         return [
             fault(
                 "declaration",
-                "`extra_noise` belongs to models without a density, and this one has `log_prob`",
+                "`extra_noise` is for models without a density, and this one has `log_prob`",
                 "leave it out, or inherit from Implicit",
             )
         ]
@@ -209,7 +209,7 @@ def _interest(task: Task) -> list[Finding]:
 
 
 def _latent(task: Task) -> list[Finding]:
-    """θ = f(z) has to be differentiable: scores made of particles and posteriors move in z."""
+    """θ = f(z) has to be differentiable, since particle scores and posteriors work in z."""
     try:
         jax.eval_shape(jax.jacfwd(task.prior.from_latent), _vector(task.prior.dim))
     except ScorebedError as error:
@@ -223,7 +223,7 @@ def _latent(task: Task) -> list[Finding]:
 def _gaussian(task: Gaussian, theta: Any, state: Any, xi: Any) -> list[Finding]:
     mean = _trace(task, "mean", task.mean, theta, state, xi)
     found = mean.found or _shape("mean", mean.shape, task.outcomes, "outcome")
-    if found:  # a scale may be made of the mean, and would fail with it
+    if found:  # a scale may use the mean, and would fail with it
         return found
     scale, dy = _trace(task, "scale", task.scale, theta, state, xi), task.outcome_dim
     if scale.found:
@@ -244,7 +244,7 @@ def _gaussian(task: Gaussian, theta: Any, state: Any, xi: Any) -> list[Finding]:
         found.append(
             fault(
                 "shape",
-                f"`scale` gives {got}, expected {dy}: a standard deviation for every outcome",
+                f"`scale` gives {got}, expected {dy}: a standard deviation for each outcome",
                 f"end it with return [{', '.join('…' for _ in range(dy))}]",
             )
         )
@@ -255,10 +255,8 @@ def _shape(name: str, got: Any, quantities: tuple[Quantity, ...], what: str) -> 
     """One floating-point number per quantity."""
     n = len(quantities)
     if not isinstance(got, jax.ShapeDtypeStruct) or got.shape != (n,):
-        stack = (
-            f"end it with return "
-            f"jnp.stack([{', '.join(q.name.replace(' ', '_') for q in quantities)}])"
-        )
+        names = ", ".join(q.name.replace(" ", "_") for q in quantities)
+        stack = f"end it with return jnp.stack([{names}])"
         return [
             fault(
                 "shape",
@@ -298,7 +296,7 @@ def _scalar(name: str, got: Any) -> list[Finding]:
 
 
 def _same_state(before: Any, after: Any) -> list[Finding]:
-    """The state is carried from step to step, so that it has to keep its form."""
+    """The state is carried from step to step, so its shapes and types must not change."""
     kinds = [[(s.shape, s.dtype) for s in jax.tree.leaves(state)] for state in (before, after)]
     forms: list[Any] = [jax.tree.structure(state) for state in (before, after)]
     if forms[0] == forms[1] and kinds[0] == kinds[1]:
@@ -306,8 +304,9 @@ def _same_state(before: Any, after: Any) -> list[Finding]:
     return [
         fault(
             "shape",
-            f"`advance` gives a state of {_shapes(after)}, but that before was {_shapes(before)}",
-            "let initial and advance give the same arrays, as floats",
+            f"`advance` gives a state of {_shapes(after)}, but the previous one was "
+            f"{_shapes(before)}",
+            "return the same arrays from initial and advance, as floats",
         )
     ]
 

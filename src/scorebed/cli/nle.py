@@ -21,7 +21,7 @@ def nle(
 
     One NLE is one evaluation of the likelihood of one step of the experiment.
 
-    With --json every row also says what is paid upfront and per policy.
+    With --json each row also says what is paid upfront and per policy.
     """
     chosen = TABLES[table]
     if as_json:
@@ -61,9 +61,7 @@ def _print(table: Table) -> None:
 
 
 def _print_rows(labels: list[str], rows: list[dict[str, Any]]) -> None:
-    """As in the paper, sizes that all rows have alike stand above the table, and the others
-    in it.
-    """
+    """As in the paper: sizes that all rows share are above the table, the others in it."""
     values = {name: [row[name] for row in rows if name in row] for row in rows for name in row}
     totals = [name for name in values if name.startswith("nle")]
     shared = {

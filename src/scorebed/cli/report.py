@@ -16,8 +16,8 @@ def report(
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file that needs
-    nothing else.
+    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one self-contained
+    file.
     """
     from scorebed.report import write_report
     from scorebed.runs.load import open_run

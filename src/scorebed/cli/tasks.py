@@ -26,15 +26,9 @@ def tasks(*, as_json: Json = False) -> None:
 
 
 def _document(name: str, task: "Task") -> dict[str, Any]:
-    from scorebed.tasks.base import IID, Markov
-
     return {
         "name": name,
-        "structure": "iid"
-        if isinstance(task, IID)
-        else "markov"
-        if isinstance(task, Markov)
-        else "history",
+        "structure": task.structure,
         "horizon": task.horizon,
         "parameter_dim": task.prior.dim,
         "design_dim": task.designs.dim,
@@ -47,10 +41,8 @@ def _document(name: str, task: "Task") -> dict[str, Any]:
 
 def _designs(space: "Space") -> list[dict[str, Any]]:
     """Names, units and limits; the limits of an unbounded design are null."""
-    from scorebed.tasks.spaces import Box
-
     none = (None,) * space.dim
-    low, high = (space.low, space.high) if isinstance(space, Box) else (none, none)
+    low, high = space.limits if space.bounded else (none, none)
     return [
         {"name": q.name, "unit": q.unit, "low": a, "high": b}
         for q, a, b in zip(space.quantities, low, high, strict=True)

@@ -3,10 +3,10 @@
 
     q(z | y, ξ) = Σ_c w_c N(z; m_c, diag s_c²),   (w, m, s) = heads(summary of (y_{1:T}, ξ_{1:T}))
 
-It is a density of the prior's latent z, θ = f(z), z ~ N(0, I). Outcomes depend on z through θ alone, so I(z; y) = I(θ; y)
-whether or not f has an inverse, and E[log q(z | y, ξ) − log N(z; 0, I)] is a lower bound of the EIG
-(Barber & Agakov). Where some parameters are a nuisance it is a density of the z of those of
-interest, and the bound is that of the EIG on them.
+It is a density of the prior's latent z, θ = f(z), z ~ N(0, I). Outcomes depend on z through θ
+alone, so I(z; y) = I(θ; y) whether or not f has an inverse, and E[log q(z | y, ξ) − log N(z; 0, I)]
+is a lower bound of the EIG (Barber & Agakov). Where some parameters are a nuisance it is a density
+of the z of those of interest, and the bound is that of the EIG on them.
 
 The posterior of K exchangeable blocks, such as sources, has K! copies of every peak. There the
 mixture describes the blocks in canonical order, by their first coordinate, and each of the K!

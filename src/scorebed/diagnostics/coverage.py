@@ -16,9 +16,9 @@ from scorebed.rollout import simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
 
-REACH = 0.99  # quantile of the pool's own nearest distances
-# times that is out of reach: a step that always asks for one design must not fall into a gap of
-# the pool by chance
+REACH = 0.99  # quantile of the distances within the pool, each to its nearest neighbour
+# Times that is out of reach: a step that always asks for one design must not fall into a gap of
+# the pool by chance.
 SLACK = 2.0
 
 
@@ -41,10 +41,10 @@ def coverage(
     pool: int = 1024,
     key: PRNGKeyArray,
 ) -> Coverage:
-    """Which of the policy's designs the score has seen the like of, step by step.
+    """Which of the policy's designs resemble those that the score was trained on, step by step.
 
     A design is out of reach if the nearest of `pool` sampler designs of the same step is more than
-    twice as far as 99% of the pool are from their own nearest neighbours, in normalised designs. It
+    twice as far as 99% of the pool are from their nearest neighbours, in normalised designs. It
     looks at one step at a time: a sequence of familiar designs may still be a new one. No NLE."""
     require(
         outer >= 1 and pool >= 100,
@@ -61,18 +61,18 @@ def coverage(
 def _outside(
     task: Task, sampler: DesignSampler, policy: Policy, outer: int, pool: int, key: PRNGKeyArray
 ) -> Float[Array, " T"]:
-    known = jax.vmap(lambda k: sampler.sample(key=k))(jr.split(named(key, "pool"), pool))
+    pooled = jax.vmap(lambda k: sampler.sample(key=k))(jr.split(named(key, "pool"), pool))
     asked = jax.vmap(lambda k: simulate(task, policy, key=k).xis)(
         jr.split(named(key, "policy"), outer)
     )
 
     def step(each: tuple[Array, Array]) -> Scalar:
-        known, asked = each
-        within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(known, known)).min(1)
+        pooled, asked = each
+        within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(pooled, pooled)).min(1)
         limit = SLACK * jnp.quantile(within, REACH) + 1e-6  # a sampler may repeat itself exactly
-        return jnp.mean((_distances(asked, known).min(1) > limit).astype(asked.dtype))
+        return jnp.mean((_distances(asked, pooled).min(1) > limit).astype(asked.dtype))
 
-    by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (known, asked)]
+    by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (pooled, asked)]
     return jax.lax.map(step, (by_step[0], by_step[1]))
 
 

@@ -25,8 +25,8 @@ class RelativeBias(NamedTuple):
 def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
     """‖B‖ over the largest of the true gradients' norms.
 
-    The gradient at a trained policy is close to zero, and any bias is large beside it; that at the
-    untrained policy, among `others`, is what the bias has to compete with. NaN where no gradient
+    The gradient at a trained policy is close to zero, so that any bias is large against it; that at
+    the untrained policy, among `others`, is the one that matters. NaN where no gradient
     can be told from zero."""
     norm = max(e.squared_norm.value for e in (error, *others))
     if not norm > 0:
@@ -35,20 +35,20 @@ def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
     return RelativeBias(math.sqrt(max(value, 0) / norm), math.sqrt(max(value + 2 * se, 0) / norm))
 
 
-def out_of_reach(reach: Coverage) -> str:
+def out_of_reach(covered: Coverage) -> str:
     """What a policy does where its score was not trained, in words; nothing while that is rare."""
-    if reach.share <= OUTSIDE:
+    if covered.share <= OUTSIDE:
         return ""
-    worst = int(reach.outside.argmax())
+    worst = int(covered.outside.argmax())
     return (
-        f"{reach.share:.0%} of the policy's designs lie outside of the sampler's reach "
-        f"({reach.outside[worst]:.0%} at step {worst + 1}), where the score was not trained"
+        f"{covered.share:.0%} of the policy's designs lie outside of the sampler's reach "
+        f"({covered.outside[worst]:.0%} at step {worst + 1}), where the score was not trained"
     )
 
 
-def verdict_without_truth(reach: Coverage) -> str:
-    """One sentence about a score that nothing can be compared with."""
-    if sentence := out_of_reach(reach):
+def verdict_without_truth(covered: Coverage) -> str:
+    """One sentence about a score without a ground truth."""
+    if sentence := out_of_reach(covered):
         return f"Doubtful: {sentence}. {REMEDY}"
     return (
         "Unknown: there is no truth to compare with, but the policy stays within the sampler's "
@@ -56,15 +56,14 @@ def verdict_without_truth(reach: Coverage) -> str:
     )
 
 
-def verdict(bias: RelativeBias, reach: Coverage, *, ess: float = math.inf) -> str:
+def verdict(bias: RelativeBias, covered: Coverage, *, ess: float = math.inf) -> str:
     """One sentence. `ess` is the effective sample size of the ground truth on its worse
     histories.
     """
     if ess < FEW_DRAWS:
         return (
             f"Undecided: the ground truth has only {ess:.0f} effective draws on its worse "
-            f"histories; "
-            "use --truth smc, or more --inner."
+            "histories; use --truth smc, or more --inner."
         )
     size = (
         f"the bias of its gradient is {bias.value:.1%} of the gradient's norm (at most "
@@ -74,7 +73,7 @@ def verdict(bias: RelativeBias, reach: Coverage, *, ess: float = math.inf) -> st
         return "Undecided: the true gradient cannot be told from zero; use more --outer."
     if bias.value >= FAIR:
         return f"Poor: {size}; train the score longer."
-    if sentence := out_of_reach(reach):
+    if sentence := out_of_reach(covered):
         return f"Doubtful: {sentence}; {size}. {REMEDY}"
     if bias.upper >= FAIR:
         return f"Undecided: {size}; use more --outer."

@@ -1,8 +1,8 @@
-"""Contrastive log-ratios: log p(y|θ_0,ξ) over an average of M likelihoods, from the log of their sum.
+"""Contrastive log-ratios: a likelihood over an average of M others, from the log of their sum.
 
-With `own` = log w_0, the term of the parameters that made the data, `total` = log Σ_{m=1..M} w_m and
-`first` = log p(y|ψ_0,ξ), which is `own` itself unless there are nuisance parameters or the w_m are
-importance weights:
+With `own` = log w_0, the term of the parameters that made the data, `total` = log Σ_{m=1..M} w_m,
+and `first` = log p(y|ψ_0,ξ), which is `own` itself unless there are nuisance parameters or the w_m
+are importance weights:
 
     lower   first − log 1/(M+1) Σ_{m=0..M} w_m        upper   first − log 1/M Σ_{m=1..M} w_m
 

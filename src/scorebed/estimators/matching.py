@@ -51,9 +51,9 @@ def marginal_score_matching(
     """λ_y r_y² and λ_ξ r_ξ², summed over steps and coordinates. T NLE, and those of the score.
 
     With `own` > 0 every residual is also divided by 1 + own · Tn · λ s² (n coordinates), behind a
-    stop-gradient: the score's own squared size at that step, in units of the typical one where λ
+    stop-gradient: the squared size of the score at that step, in units of the typical one where λ
     makes both parts of order one. Such a weight depends on (y, ξ) alone, and keeps a few large
-    scores from drowning the others. Of `ScorePair` both are regressed on the same target."""
+    scores from drowning the others. Both scores of a pair are regressed on the same target."""
     target = conditional_score(task, run)
     values = [each(run.ys, run.xis) for each in score.parts(run.theta)]
 
@@ -75,13 +75,13 @@ def rescaled_score_matching(
     lambda_y: Float[Array, "*dy"],
     lambda_xi: Float[Array, "*dx"],
 ) -> tuple[MatchingTerms, Scalar]:
-    """The same with learned weights: λ r² e^{−ℓ}, where the weigher's ℓ(y, ξ) estimates the log of
-    the squared residual, and the weigher's own loss, the mean over steps of r² e^{−ℓ} + ℓ, whose
-    minimiser is ℓ = log E[r² | y, ξ].
+    """The same with learned weights: λ r² e^{−ℓ}, where ℓ(y, ξ) = `score.log_residual_scale`
+    estimates the log of the squared residual, and the loss of ℓ itself, the mean over steps of
+    r² e^{−ℓ} + ℓ, whose minimiser is ℓ = log E[r² | y, ξ].
 
     Each is held fixed in the other's term, so the score keeps its minimiser, and steps count by how
-    well they can be predicted. Of `ScorePair` the residuals are added: a weight that depends on (y,
-    ξ) alone serves both."""
+    well they can be predicted. The residuals of a pair are added: a weight that depends on (y, ξ)
+    alone serves both."""
     target = conditional_score(task, run)
     values = [each(run.ys, run.xis) for each in score.kept.parts(run.theta)]
     log_size = score.log_residual_scale(run.ys, run.xis)
@@ -120,8 +120,8 @@ def sliced_score_matching(
     (y, u). No NLE.
 
     Designs are taken in unconstrained coordinates u, where integration by parts has no boundary.
-    The joint score is S = (s_y, s_ξ ∂ξ/∂u + ∇_u log q(u)): the known design density is added here,
-    so that s keeps the conditional part.
+    The joint score is S = (s_y, s_ξ ∂ξ/∂u + ∇_u log q(u)): the designs' density is added here, so
+    that s keeps the conditional part.
 
     v has independent coordinates ±1, those of y times √λ_y: the minimiser is the score for any λ_y.
     """

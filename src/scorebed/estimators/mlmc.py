@@ -188,7 +188,7 @@ def stratify(batch: int, *, cap: int, tau: float, key: PRNGKeyArray) -> LevelPla
     lies, U uniform in [0, 1).
 
     The first point at or past an edge e is number ⌈e − U⌉ = ⌊e⌋ + [U < e − ⌊e⌋]. Edges are taken
-    apart in double precision; in single precision a rare level would be lost beside the number of
+    apart in double precision; in single precision a rare level would be lost against the number of
     trajectories."""
     probabilities = level_probabilities(tau=tau, max_level=cap)
     edges = [math.modf(batch * below) for below in itertools.accumulate(probabilities[:-1])]

@@ -1,12 +1,12 @@
 """Normalised densities over the latent z that can be drawn from: what importance sampling needs and
 particles cannot give.
 
-    q(z) = Σ_c w_c Σ_s v_s N(z; m_c, s² Σ_c),   (w, m, Σ) by expectation maximisation on posterior particles
+    q(z) = Σ_c w_c Σ_s v_s N(z; m_c, s² Σ_c)
 
-Every component appears at three widths s, so that its tails are heavier than those of the fitted
-Gaussian: weights p(z)p(y|z)/q(z) stay small where the particles were too few to show the
-posterior's tails. Covariances shrink towards the pooled one, by as much as k + 2 particles would
-pull.
+(w, m, Σ) come from expectation maximisation on posterior particles, or from modes. Every component
+appears at three widths s, so that its tails are heavier than those of the fitted Gaussian: weights
+p(z)p(y|z)/q(z) stay small where the particles were too few to show the posterior's tails.
+Covariances shrink towards the pooled one, by as much as k + 2 particles would pull.
 
 `Defensive` mixes in the prior, which bounds every weight by p(y|z) over its share; `Exchangeable`
 averages over all orders of exchangeable blocks. Both keep a normalised density normalised."""
@@ -137,7 +137,7 @@ class Exchangeable(Density):
 
 
 def gaussian_log_prob(
-    squares: Float[Array, "*N"], log_det: Float[Array, "*N"] | float, *, dim: int
+    squares: Float[Array, "*N"], log_det: Float[Array, "..."] | float, *, dim: int
 ) -> Float[Array, "*N"]:
     """log N(x; m, L Lᵀ) from ‖L⁻¹(x − m)‖² and log det L, in `dim` dimensions: the one formula of
     every Gaussian here, whatever the form of L.

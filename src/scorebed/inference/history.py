@@ -1,4 +1,4 @@
-"""What is known after the first steps of an experiment, as the prior of the others.
+"""The posterior after the first steps of an experiment, as the prior of the others.
 
 Tempered SMC gives particles of p(θ | h) in the latent coordinates z of the prior, θ = f(z); a
 Gaussian mixture is fitted to them there (`tasks/sample_prior.py`), so that draws keep to the
@@ -53,9 +53,8 @@ def continue_after(
     """The rest of an experiment whose first steps are over: fewer steps, and the posterior so far
     as the prior.
     """
-    blank = continued(
-        task, task.prior, xis, ys
-    )  # refuses a wrong history before anything is computed
+    # Refuses a wrong history before anything is computed.
+    blank = continued(task, task.prior, xis, ys)
     return eqx.tree_at(
         lambda t: t.prior, blank, LatentMixture(task.prior, learn_history(task, xis, ys, key=key))
     )

@@ -1,20 +1,21 @@
 """Posterior of θ by self-normalised importance sampling from the prior, for one history h =
 (y_{1:T}, ξ_{1:T}).
 
-    w_m = p(y_{1:T} | ξ_{1:T}, θ_m),  θ_m ~ p(θ),     Ẑ = 1/M Σ_m w_m,     E[f(θ) | h] ≈ Σ_m w_m f(θ_m) / Σ_m w_m
+    w_m = p(y_{1:T} | ξ_{1:T}, θ_m),  θ_m ~ p(θ),     Ẑ = 1/M Σ_m w_m,
+    E[f(θ) | h] ≈ Σ_m w_m f(θ_m) / Σ_m w_m
 
-Ẑ is unbiased for the marginal likelihood; the posterior averages have a bias of order 1/ESS. Asks
-nothing of the prior but draws. When wrong: the effective sample size falls like M e^{−information
-gain}, and below some tens neither the averages nor the effective sample size itself can be
-believed. `smc.py` is for such histories.
+Ẑ is unbiased for the marginal likelihood; the posterior averages have a bias of order 1/ESS. Only
+draws of the prior are needed. When wrong: the effective sample size falls like M e^{−information
+gain}, and below some tens neither the averages nor the effective sample size itself can be trusted.
+`smc.py` is for such histories.
 
-Draw m comes from a key of its own, so results do not depend on the chunk size (up to rounding), a
-draw can be made again from its number alone, and no more than a chunk is ever held."""
+The key of draw m follows from m, so results do not depend on the chunk size (up to rounding), a
+draw can be repeated from its number alone, and no more than a chunk is ever held."""
 
 import functools
 import math
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -40,7 +41,7 @@ _dot = functools.partial(jnp.matmul, precision="highest")
 
 
 class ImportanceMoments(eqx.Module):
-    """Mean and covariance of θ given one history, log Ẑ, and how far to believe them. M·T NLE."""
+    """Mean and covariance of θ given one history, log Ẑ, and the effective sample size. M·T NLE."""
 
     mean: Float[Array, " k"]
     covariance: Float[Array, "k k"]
@@ -49,8 +50,8 @@ class ImportanceMoments(eqx.Module):
 
 
 class ImportanceDraws(eqx.Module):
-    """Equally weighted posterior draws, made by resampling: worth at most about `ess` independent
-    ones. M·T NLE.
+    """Equally weighted posterior draws by resampling, worth at most about `ess` independent ones.
+    M·T NLE.
     """
 
     theta: Float[Array, "draws k"]
@@ -99,6 +100,26 @@ def shifted_weights(
     return weights, new, jnp.exp(jnp.maximum(top - finite, NEGLIGIBLE))
 
 
+def stream_log_sum(
+    log_weights: Callable[[Int[Array, " chunk"]], Float[Array, " chunk"]],
+    inner: int,
+    chunk: int,
+    dtype: Any,
+) -> Scalar:
+    """log Σ_m w_m over m = 0 … inner − 1, from the log-weights of given numbers, a chunk at a time:
+    the sum is kept as e^top · total, since a sum of logarithms would lose digits at every chunk.
+    """
+
+    def add(carry: tuple[Array, Array], indices: Array, valid: Array) -> tuple[Array, Array]:
+        top, total = carry
+        weights, top, shrink = shifted_weights(log_weights(indices) + valid.astype(dtype), top)
+        return top, total * shrink + weights.sum()
+
+    zero = jnp.zeros((), dtype)
+    top, total = stream(add, (zero - jnp.inf, zero), inner, chunk)
+    return top + jnp.log(total)
+
+
 def importance_moments(
     task: Task,
     ys: Float[Array, "T dy"],
@@ -145,11 +166,10 @@ def importance_moments(
     )
     top, total, squares, mean, scatter = stream(add, start, inner, chunk)
     log_evidence = top + jnp.log(total) - math.log(inner)
-    known = jnp.where(
-        total > 0, total, jnp.nan
-    )  # if no draw explains the history, there is no posterior mean either
+    # If no draw explains the history, there is no posterior mean either.
+    safe = jnp.where(total > 0, total, jnp.nan)
     return ImportanceMoments(
-        mean * (total / known), scatter / known, log_evidence, total**2 / squares
+        mean * (total / safe), scatter / safe, log_evidence, total**2 / squares
     )
 
 

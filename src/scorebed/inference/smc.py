@@ -83,8 +83,8 @@ class SMCPosterior(eqx.Module):
 
 
 class _Particles(NamedTuple):
-    """Latent positions with their cached log-likelihoods: that of the data known before, and that
-    of the new data.
+    """Latent positions with their cached log-likelihoods: of the earlier data, and of the new
+    data.
     """
 
     z: Float[Array, "*N k"]

@@ -37,6 +37,7 @@ METHODS: Registry[type[Method]] = Registry(
         "myopic": MyopicMethod,
     },
     made_by="a subclass of Method",
+    accepts=lambda method: isinstance(method, type) and issubclass(method, Method),
 )
 
 

@@ -8,7 +8,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any, get_args, get_type_hints
 
-from scorebed.errors import UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
 from scorebed.methods.score import ScoreSection
@@ -17,9 +16,7 @@ from scorebed.methods.settings import INLINE, Setting, check_section, settings_o
 
 def method_class(name: str) -> type[Method]:
     """The class of a method."""
-    if name not in METHODS:
-        raise UnknownNameError("method", name, METHODS)
-    return METHODS[name]
+    return METHODS.find(name)
 
 
 def own_table(name: str) -> str:

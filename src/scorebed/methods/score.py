@@ -33,6 +33,7 @@ from scorebed.training.score import (
     Weights,
     automatic_weights,
     fresh_score,
+    score_maker,
     score_optimiser,
     score_stage,
 )
@@ -182,7 +183,7 @@ class ByScore(GradientMethod):
         return {"score": self.score.values()}
 
     def upfront_like(self, job: Job) -> Any:
-        make = lambda key: fresh_score(self.score.kind, job.task, job.sampler, key=key)  # noqa: E731
+        make = score_maker(self.score.kind, job.task, job.sampler)
         return eqx.filter_eval_shape(make, jr.key(0))
 
     def with_score_steps(self: SomeScoreMethod, steps: int) -> SomeScoreMethod:

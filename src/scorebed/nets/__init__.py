@@ -1,5 +1,5 @@
-"""Plain network parts. All act on the last axis of their input, so that a batch, mapped or given,
-is one matrix product.
+"""Network layers. All act on the last axis of their input, so that a batch, mapped or given, is one
+matrix product.
 """
 
 from scorebed.nets.attention import MultiHeadAttention, RunningAttention, TransformerBlock

@@ -1,10 +1,11 @@
-"""Multi-head attention: over all tokens at once, or one fixed query over a set that grows by one
-token at a time.
+"""Multi-head attention: among all tokens, or of one fixed query over a set that grows token by
+token.
 
-    head: softmax_k(⟨q_j, k_k⟩ / √e) v_k,   q = x W_q + b_q,   k = x W_k,   v = x W_v + b_v,   heads joined by W_o, b_o
+    head: Σ_k softmax_k(⟨q_j, k_k⟩ / √e) v_k,   q = x W_q + b_q,   k = x W_k,   v = x W_v + b_v
+    heads are joined by W_o, b_o
 
-Keys have no bias: it would add the same number to every logit of a query, which the softmax takes
-away again."""
+Keys have no bias: it would add the same number to all logits of a query, and cancel in the
+softmax."""
 
 import math
 
@@ -21,8 +22,8 @@ from scorebed.nets.mlp import MLP, gelu
 
 
 class MultiHeadAttention(eqx.Module):
-    """Attention among tokens of `width`, equivariant to their order. Layers start as `Linear`
-    does.
+    """Attention among tokens of `width`, equivariant to their order. Weights are initialised like
+    those of `Linear`.
     """
 
     to_query: Linear
@@ -60,7 +61,7 @@ class MultiHeadAttention(eqx.Module):
         return self._split(self.to_value(x))
 
     def join(self, x: Float[Array, "*b heads e"]) -> Float[Array, "*b d"]:
-        """The output layer on the heads side by side."""
+        """The output layer on the concatenated heads."""
         return self.to_output(x.reshape(*x.shape[:-2], -1))
 
     def __call__(self, x: Float[Array, "T d"]) -> Float[Array, "T d"]:
@@ -72,8 +73,8 @@ class MultiHeadAttention(eqx.Module):
 
 
 class RunningAttention(eqx.Module):
-    """Attention of one query over a growing set, in constant memory: Σ_k w_k v_k / Σ_k w_k with w_k
-    = exp(logit_k − peak).
+    """Attention of one query over a growing set, in constant memory: Σ_k w_k v_k / Σ_k w_k with
+    w_k = exp(logit_k − peak).
 
     Both sums are kept relative to the largest logit so far, so that no exponential overflows.
     """
@@ -130,7 +131,7 @@ def sinusoidal_positions(length: int, width: int) -> Float[np.ndarray, "T d"]:
     """p_{t,2i} = sin(t / 10⁴^{2i/d}), p_{t,2i+1} = cos of the same, t from 0 (Vaswani et al.,
     2017).
 
-    To be added to tokens whose order matters, to which attention alone is blind.
+    Added to tokens whose order matters, since attention ignores it.
     """
     pair = np.arange(width) // 2 * 2
     angles = np.arange(length)[:, None] / 10_000.0 ** (pair / width)

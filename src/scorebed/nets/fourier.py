@@ -1,5 +1,5 @@
-"""Random Fourier features (Tancik et al., 2020): γ(v) = [cos 2πBv, sin 2πBv] with entries of B from
-N(0, σ²).
+"""Random Fourier features (Tancik et al., 2020): γ(v) = [cos 2πBv, sin 2πBv], with the entries of
+B from N(0, σ²).
 """
 
 import math
@@ -14,11 +14,11 @@ from scorebed.errors import require
 
 
 class FourierFeatures(eqx.Module):
-    """`inputs` numbers → `features` numbers, half cosines and half sines. The frequencies are
-    fixed, never trained.
+    """`inputs` numbers → `features` numbers, half cosines and half sines. The frequencies are not
+    trained.
 
-    σ is in cycles per unit of input: inputs should be standardised, and σ = 10 resolves tenths of a
-    standard deviation."""
+    σ is in cycles per unit of input: with standardised inputs σ = 10 resolves tenths of a standard
+    deviation."""
 
     frequencies: Float[Array, "n half"]
 

@@ -1,8 +1,8 @@
 """Gated recurrent units (Cho et al., 2014), in the variant whose reset gate acts after the hidden
 product:
 
-r = σ(x W_r + h U_r + b_r),   z = σ(x W_z + h U_z + b_z),   n = tanh(x W_n + b_n + r ⊙ (h U_n + c)),
-h' = n + z ⊙ (h − n)
+    r = σ(x W_r + h U_r + b_r),   z = σ(x W_z + h U_z + b_z)
+    n = tanh(x W_n + b_n + r ⊙ (h U_n + c)),   h' = n + z ⊙ (h − n)
 """
 
 import math
@@ -18,12 +18,12 @@ from scorebed.nets.linear import uniform
 
 
 class GRUCell(eqx.Module):
-    """One unit. Everything is drawn from U(−1/√hidden, 1/√hidden).
+    """One unit. All weights are drawn from U(−1/√hidden, 1/√hidden).
 
-    The gates r and z have one bias each, not two that only ever appear as a sum.
+    The gates r and z have one bias each, since two would only appear as a sum.
     """
 
-    weight_input: Float[Array, "n three_h"]  # gates side by side: one product for all three
+    weight_input: Float[Array, "n three_h"]  # all three gates in one product
     weight_hidden: Float[Array, "h three_h"]
     bias: Float[Array, " three_h"]
     bias_hidden: Float[Array, " h"]
@@ -50,8 +50,8 @@ class GRUCell(eqx.Module):
 
 
 class GRU(eqx.Module):
-    """A stack of units, each fed by the new state of the one below: state [layers, hidden] →
-    state.
+    """A stack of units, each with the new state of the one below as its input: state
+    [layers, hidden] → state.
     """
 
     cells: tuple[GRUCell, ...]

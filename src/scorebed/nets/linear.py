@@ -1,5 +1,5 @@
-"""The affine layer and the normalisation layer, with every default decided here rather than
-inherited.
+"""The affine layer and layer normalisation. All defaults are chosen here, not inherited from a
+framework.
 """
 
 import math
@@ -24,7 +24,7 @@ class Linear(eqx.Module):
     """x W + b, with W and b from U(−1/√n, 1/√n) for n inputs, or W from U(−weight_bound,
     weight_bound).
 
-    W is stored inputs first, so that a batch of x is a plain row-major product without transposes.
+    W is stored as [inputs, outputs], so that a batch of x is a row-major product, not transposed.
     """
 
     weight: Float[Array, "n m"]
@@ -41,9 +41,8 @@ class Linear(eqx.Module):
             fix="check the sizes of the network.",
         )
         bound = 1 / math.sqrt(inputs)
-        draw = uniform(
-            inputs + 1, outputs, bound=1.0, key=key
-        )  # one draw: compiling it is what initialising costs
+        # One draw for both: initialisation costs what compiling its draws costs.
+        draw = uniform(inputs + 1, outputs, bound=1.0, key=key)
         self.weight = draw[:-1] * (bound if weight_bound is None else weight_bound)
         self.bias = draw[-1] * bound
 
@@ -65,8 +64,7 @@ class LayerNorm(eqx.Module):
             "a layer norm",
             got=f"width {width}",
             expected="at least 3",
-            fix="project up first: over one or two numbers the normalised values carry at most "
-            "their order.",
+            fix="project up first: of one or two numbers normalisation keeps at most the order.",
         )
         self.gain, self.shift = jnp.ones(width), jnp.zeros(width)
 

@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 Spent = Literal["nle", "seconds"]
+MARKS = "x+1*"  # of references
 
 
 @runtime_checkable
@@ -100,6 +101,9 @@ def draw_bench(
     """
     tasks = list(dict.fromkeys(each.task for each in reached))
     methods = list(dict.fromkeys(each.method for each in reached))
+    references = list(
+        dict.fromkeys(name for each in reached for r in each.records for name in r.references)
+    )
     figure = Figure(figsize=(8, 1.2 + 0.8 * len(tasks)), layout="constrained")
     axes: Axes = figure.subplots()
     for each in reached:
@@ -125,11 +129,10 @@ def draw_bench(
             markeredgewidth=2,
             label=f"{each.method}, tight lower bound",
         )
-        for name, mark in (("random", "x"), ("static", "+")):
-            for reference in [
-                r.references[name].lower for r in each.records if name in r.references
-            ]:
-                axes.plot([reference], [y], mark, color="0.5", label=f"{name} designs")
+        for record in each.records:
+            for name, reference in record.references.items():
+                mark = MARKS[references.index(name) % len(MARKS)]
+                axes.plot([reference.lower], [y], mark, color="0.5", label=f"{name} designs")
     for i, task in enumerate(tasks):
         if task in paper:
             scorebed, best = paper[task]

@@ -21,8 +21,8 @@ def draw_diagnosis(
     *,
     batches: Sequence[int],
 ) -> Figure:
-    """MSE against the batch size and relative errors, if there are any; the share of designs
-    outside of the sampler's range, step by step; and condition numbers.
+    """MSE against the batch size and relative errors, if there are any; the share of designs that
+    the sampler does not cover, step by step; and condition numbers.
     """
     figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
     *above, coverage, condition = figure.subplots(2 if curves else 1, 2).flat
@@ -32,7 +32,7 @@ def draw_diagnosis(
     coverage.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
     coverage.set(
         xlabel="step",
-        ylabel="designs outside of the sampler [%]",
+        ylabel="designs not covered [%]",
         ylim=(0, 100),
         title="coverage of the policy's designs",
     )

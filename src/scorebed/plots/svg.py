@@ -8,8 +8,8 @@ from matplotlib.figure import Figure
 
 
 def svg_element(figure: Figure, name: str) -> str:
-    """The `<svg>` element of a figure; equal figures give equal elements, and matplotlib has escaped
-    all text in them. Ids begin with `name`, because all figures of a page share its ids.
+    """The `<svg>` element of a figure. Equal figures give equal elements, whose text matplotlib has
+    escaped. Ids begin with `name`, because all figures of a page share its ids.
     """
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):

@@ -40,21 +40,17 @@ def loss_figure(curves: Mapping[str, Series], label: str) -> Figure:
     return figure
 
 
-def bound_figure(policies: Sequence[Series], static: Series, best: int | None) -> Figure:
-    """The lower bound of every policy against the step. The one that was kept, number `best` over
-    all members, and static designs stand out.
+def bound_figure(
+    policies: Sequence[Series], references: Mapping[str, Series], best: int | None
+) -> Figure:
+    """The lower bound of every policy against the step. The one that was kept, number `best` of all
+    members, and the references, by the name of their designs, stand out.
     """
     figure, ax = _panel()
-    for row in static.values.T:
-        ax.plot(
-            static.steps,
-            row,
-            color=SOFT,
-            linestyle="--",
-            marker=".",
-            linewidth=1.1,
-            label="static designs",
-        )
+    for name, (steps, values) in references.items():
+        style: dict[str, Any] = {"color": SOFT, "linestyle": "--", "marker": ".", "linewidth": 1.1}
+        for row in values.T:
+            ax.plot(steps, row, label=literal(f"{name} designs"), **style)
     members = [(steps, row) for steps, values in policies for row in values.T]
     for number, (steps, row) in enumerate(members):
         ax.plot(steps, row, **_member_style(number, best))

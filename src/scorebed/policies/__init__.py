@@ -17,8 +17,9 @@ from scorebed.policies.modes import Modes
 from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
+from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
-from scorebed.tasks.base import IID, Task
+from scorebed.tasks.base import Task
 from scorebed.tasks.library.euler_maruyama import EulerMaruyama
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
@@ -39,61 +40,33 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
     return RandomDesigns(paper_sampler(task))
 
 
-POLICIES: dict[str, PolicyConstructor] = {
-    "dad": DAD,
-    "gru": GRUPolicy,
-    "attention": AttentionPolicy,
-    "modes": Modes,
-    "plan": Plan,
-    "static": _static,
-    "random": _random,
-}
+POLICIES: Registry[PolicyConstructor] = Registry(
+    "policy",
+    {
+        "dad": DAD,
+        "gru": GRUPolicy,
+        "attention": AttentionPolicy,
+        "modes": Modes,
+        "plan": Plan,
+        "static": _static,
+        "random": _random,
+    },
+    made_by="a class, or a function of a task and a key",
+)
 
 
-_BUILT_IN = frozenset(POLICIES)
-
-
-def register_policy(name: str) -> Callable[[Any], Any]:
+def register_policy(name: str) -> Callable[[PolicyConstructor], PolicyConstructor]:
     """A policy of your own for `--policy NAME`: `@register_policy("mine")` above a class that is
     made as `Mine(task, key=key)`.
 
     Written in the file of a task, or in one that it imports, it is known wherever that task is: in
     training, reports and live."""
-    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(
-        sound,
-        "the name of a policy",
-        got=repr(name),
-        expected="small letters, digits and hyphens",
-        fix='write it like "linear-feedback".',
-    )
-    require(
-        name not in _BUILT_IN,
-        "the name of a policy",
-        got=f"'{name}', which is built in",
-        expected="another name",
-        fix=f"call it my-{name}.",
-    )
-
-    def register(constructor: Any) -> Any:
-        require(
-            callable(constructor),
-            f"the policy '{name}'",
-            got=f"a {type(constructor).__name__}",
-            expected="a class, or a function of a task and a key",
-            fix="write it above a class.",
-        )
-        POLICIES[name] = constructor
-        return constructor
-
-    return register
+    return POLICIES.register(name)
 
 
 def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
     """A fresh policy for a task, with the paper's sizes; it obeys the task's constraint."""
-    if name not in POLICIES:
-        raise UnknownNameError("policy", name, POLICIES)
-    return obedient(task, POLICIES[name](task, key=key))
+    return obedient(task, POLICIES.find(name)(task, key=key))
 
 
 def paper_policy(task: Task) -> str:
@@ -104,7 +77,7 @@ def paper_policy(task: Task) -> str:
     that are left."""
     if isinstance(task, Gravimetry):
         return "attention"
-    return "dad" if isinstance(task, IID) and task.constraint is None else "gru"
+    return "dad" if task.exchangeable_steps and task.constraint is None else "gru"
 
 
 def our_policy(task: Task) -> str:
@@ -113,7 +86,7 @@ def our_policy(task: Task) -> str:
         return "modes"
     if not knows_modes(task):
         return paper_policy(task)
-    return "modes" if isinstance(task, IID) else "plan"
+    return "modes" if task.exchangeable_steps else "plan"
 
 
 def knows_modes(task: Task) -> bool:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.base import Gaussian, Task
 
 DRAWS, CANDIDATES, ASCENT = 1024, 64, 60
 REACH = 1.5  # of the candidates, in units of the space
@@ -26,7 +26,7 @@ TRIES, ROUNDS, RIDGE = 8, 20, 1e-3
 
 
 def anchors(
-    task: IID, count: int, *, key: PRNGKeyArray
+    task: Task, count: int, *, key: PRNGKeyArray
 ) -> tuple[Float[Array, "h dx k"], Float[Array, "h dx"]]:
     """`count` maps A and shifts b with ξ* ≈ constrain(A z + b) for one of them."""
     key_z, key_u, key_maps = jr.split(key, 3)
@@ -40,7 +40,7 @@ def anchors(
     return best[..., :-1], best[..., -1]
 
 
-def _information(task: IID, z: Float[Array, " k"], u: Float[Array, " dx"]) -> Scalar:
+def _information(task: Task, z: Float[Array, " k"], u: Float[Array, " dx"]) -> Scalar:
     """½ log det(I + H Hᵀ) of one outcome at the design constrain(u)."""
     assert isinstance(task, Gaussian)
     xi = task.designs.constrain(u)
@@ -55,7 +55,7 @@ def _information(task: IID, z: Float[Array, " k"], u: Float[Array, " dx"]) -> Sc
     return 0.5 * jnp.linalg.slogdet(jnp.eye(len(h), dtype=h.dtype) + h @ h.T)[1]
 
 
-def _most_telling(task: IID, z: Float[Array, " k"], *, key: PRNGKeyArray) -> Float[Array, " dx"]:
+def _most_telling(task: Task, z: Float[Array, " k"], *, key: PRNGKeyArray) -> Float[Array, " dx"]:
     """The best of some random designs, and from there uphill by steps of a length that shrinks."""
     first = REACH * jr.normal(key, (CANDIDATES, task.designs.dim))
     u = first[jax.vmap(lambda u: _information(task, z, u))(first).argmax()]

@@ -40,7 +40,7 @@ from scorebed.inference.modes import (
 from scorebed.nets import MLP
 from scorebed.policies.base import Policy
 from scorebed.policies.informative_designs import anchors
-from scorebed.tasks.base import IID, Markov, State, Task, frozen
+from scorebed.tasks.base import Task, frozen
 
 WAVES = 6  # of each kind, as features of the time
 SETTLED = (
@@ -107,7 +107,7 @@ class Modes(Policy):
             self.gates = eqx.tree_at(
                 lambda net: net.layers[-1].bias, self.gates, replace_fn=lambda b: b.at[0].add(LEAD)
             )
-        elif isinstance(task, IID):
+        elif task.exchangeable_steps:
             # All restarts have the same: the most telling designs are a matter of the task.
             self.maps, self.shifts = anchors(task, heads, key=jr.key(0))
         else:
@@ -157,7 +157,7 @@ class Modes(Policy):
     ) -> ModesMemory:
         t, task = memory.steps, frozen(self.task)
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
-        data = Data(ys, _states(task, ys), xis, jnp.arange(task.horizon) <= t)
+        data = Data(ys, task.states_before(ys), xis, jnp.arange(task.horizon) <= t)
         still = jax.lax.stop_gradient(data)
         # λ starts anew above its floor: the newest outcome may have moved everything.
         restart = jnp.maximum(memory.damping, DAMPING**2)
@@ -198,11 +198,3 @@ def by_rank(
     order = jnp.argsort(jnp.where(size < SETTLED, size.max() + size, size))
     best, spread = (a.reshape(parts, -1)[order].reshape(-1) for a in (best, spread))
     return best, spread
-
-
-def _states(task: Task, ys: Float[Array, "T dy"]) -> State:
-    return (
-        jnp.concatenate([task.start()[None].astype(ys.dtype), ys[:-1]])
-        if isinstance(task, Markov)
-        else None
-    )

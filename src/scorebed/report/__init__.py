@@ -1,5 +1,3 @@
-"""The report of a run: one HTML file that needs nothing beside it, neither network nor scripts.
-Needs the extra `plots`.
-"""
+"""The report of a run: one self-contained HTML file, without scripts. Needs the extra `plots`."""
 
 from scorebed.report.page import write_report as write_report

@@ -1,9 +1,9 @@
-"""The page of a report: what is in a run's folder, put into its template.
+"""The page of a report: the contents of a run's folder in a template.
 
-    bounds beside those of the references → training curves → experiments of the policy → diagnosis
-    of the score → NLE → seconds → settings → versions
+    bounds and references → training curves → experiments of the policy → diagnosis of the score
+    → NLE → seconds → settings → versions
 
-A run that is not finished has a report too: each section shows what is there, or says what is
+A run that is not finished has a report too: each section shows what there is, or says what is
 missing."""
 
 import base64
@@ -41,8 +41,8 @@ def write_report(run_path: Path | str, *, parts: UserParts = BUILT_IN) -> Path:
     `parts` are those of the run that are the user's; without the task the report shows no
     experiments.
 
-    The file is put in place at once and nothing else is touched, so a run that another process owns
-    may be reported on."""
+    The file is replaced atomically and nothing else is touched, so a run that another process is
+    using may be reported on."""
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
     replace_file(path, render(folder, parts).encode("utf-8", "replace"))
@@ -97,5 +97,5 @@ def _date(folder: RunFolder) -> str:
 
 
 def _base64(path: Path) -> str:
-    """A file for a data URI; nothing if it is not there."""
+    """A file as base64, for a data URI; empty if there is none."""
     return base64.b64encode(path.read_bytes()).decode("ascii") if path.exists() else ""

@@ -56,14 +56,18 @@ def loss_pictures(metrics: Sequence[Mapping[str, Json]]) -> list[ReportFigure]:
 def bound_pictures(
     metrics: Sequence[Mapping[str, Json]], folder: RunFolder, config: RunConfig
 ) -> list[ReportFigure]:
-    """One figure per repeat: the lower bound of every policy during training, in which the one that
-    was kept and static designs stand out.
+    """One figure per repeat: the lower bound of every policy during training. The one that was kept
+    and the trained reference stand out.
     """
     from scorebed.plots.svg import svg_element
     from scorebed.plots.training import bound_figure
 
     figures = []
     with_bound = [line for line in metrics if "lower" in line]
+    others = dict.fromkeys(
+        stage for line in with_bound if not (stage := str(line["stage"])).startswith("policy-")
+    )
+    references = {stage: _series(with_bound, stage, "lower") for stage in others}
     for repeat in range(config.repeats):
         stages = _stages(with_bound, repeat)
         policies = [_series(with_bound, stage, "lower") for stage in stages]
@@ -72,7 +76,7 @@ def bound_pictures(
             continue
         choice = json_object(folder, f"choice-{repeat}.json") or {}
         best = 0 if members == 1 else choice.get("best")
-        figure = bound_figure(policies, _series(with_bound, "static", "lower"), best)
+        figure = bound_figure(policies, references, best)
         which = f" of repeat {repeat + 1:,}" if config.repeats > 1 else ""
         caption = (
             f"Lower bound of each policy{which} during training, from a small sample with the same "

@@ -1,4 +1,4 @@
-"""What a report reads of a run: JSON objects, sections and numbers that may be missing."""
+"""Reading a run's JSON, of which any part may be missing."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from scorebed.runs.folder import RunFolder
 
 
 def json_object(folder: RunFolder, name: str) -> dict[str, Any] | None:
-    """A JSON object of the run, if it is there."""
+    """A JSON object in the run's folder, if there is one."""
     if not (folder.path / name).exists():
         return None
     found = folder.read_json(name)
@@ -18,19 +18,19 @@ def json_object(folder: RunFolder, name: str) -> dict[str, Any] | None:
             str(folder.path / name),
             got=type(found).__name__,
             expected="a JSON object",
-            fix="delete it and run the command that makes it.",
+            fix="delete it, and run the command that writes it again.",
         )
     return found
 
 
 def section(values: Mapping[str, Any] | None, key: str) -> dict[str, Any]:
-    """A part of a record that is an object itself; an empty one if it is not there."""
+    """An object inside of a record; empty if it is missing."""
     found = (values or {}).get(key)
     return found if isinstance(found, dict) else {}
 
 
 def as_number(value: object) -> float:
-    """NaN for what is no number: records keep null for what was not finite."""
+    """A number; NaN for anything else, such as the null of a value that was not finite."""
     return (
         float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
     )

@@ -1,5 +1,5 @@
-"""The tables of a report, as text: bounds, diagnosis, seconds, settings. What is missing or not
-finite is a dash.
+"""The tables of a report, as text: bounds, diagnosis, seconds, settings. Values that are missing or
+not finite are dashes.
 """
 
 import math
@@ -27,7 +27,7 @@ class BoundsRow(NamedTuple):
 
 
 def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]:
-    """The policy and its references; none of a run without a record."""
+    """The policy and its references; empty without a record."""
     if not record:
         return []
     best = f"the best of {config.policies:,}" if config.policies > 1 else "the only one trained"
@@ -47,14 +47,15 @@ def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
     )
     upper = upper if nats(values.get("upper")) != NOTHING else NOTHING
     if "cost" in values:
-        designs += f"; they cost {_form(values['cost'], '.4g')} on average, {nats(values.get('cost_nats'))} nats"
+        cost, in_nats = _form(values["cost"], ".4g"), nats(values.get("cost_nats"))
+        designs += f"; they cost {cost} on average, {in_nats} nats"
     return BoundsRow(
         name, designs, lower, upper, count(values.get("outer")), count(values.get("inner"))
     )
 
 
 def warnings(record: Mapping[str, Any], path: str) -> list[str]:
-    """Bounds that say little but log(M+1), in words; `path` is the folder of the run."""
+    """Sentences about saturated bounds; `path` is the folder of the run."""
     rows = {"the policy": record} | {
         f"{name} designs": v for name, v in section(record, "references").items()
     }
@@ -66,15 +67,13 @@ def warnings(record: Mapping[str, Any], path: str) -> list[str]:
 
 
 def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
-    """The figures of `diagnosis.json`: name, value, and how sure it is. What is missing or not
-    finite is a dash.
-    """
+    """The figures of `diagnosis.json`: name, value, and its uncertainty."""
     trained = section(section(diagnosis, "gradient"), "trained")
     rows = []
     if diagnosis.get("truth"):
-        sure = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
+        most = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
         rows += [
-            ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), sure),
+            ("gradient bias / gradient norm", _form(diagnosis.get("relative_bias"), ".2%"), most),
             (
                 "batch size at which bias outweighs noise",
                 _form(trained.get("crossover"), ".3g"),
@@ -87,12 +86,13 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             rows.append(
                 (name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}")
             )
-    reach = section(diagnosis, "coverage")
-    worst = max((as_number(share) for share in reach.get("outside_by_step", [])), default=math.nan)
+    coverage = section(diagnosis, "coverage")
+    shares = [as_number(share) for share in coverage.get("outside_by_step", [])]
+    worst = max(shares, default=math.nan)
     rows.append(
         (
-            "designs outside of the sampler's reach",
-            _form(reach.get("outside"), ".1%"),
+            "designs not covered by the sampler",
+            _form(coverage.get("outside"), ".1%"),
             f"worst step {_form(worst, '.0%')}",
         )
     )
@@ -121,9 +121,7 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 def seconds_rows(
     record: Mapping[str, Any] | None, metrics: Sequence[Mapping[str, Json]]
 ) -> list[tuple[str, str]]:
-    """The record's account; before there is one, the last word of each stage, over all
-    interruptions.
-    """
+    """The seconds of the record; without one, the latest of each stage, over all interruptions."""
     so_far: dict[str, Any] = {
         str(line["stage"]): line["seconds"] for line in metrics if "seconds" in line
     }

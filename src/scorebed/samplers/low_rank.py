@@ -11,7 +11,7 @@ of
     Fourier      1/√2, cos 2πτ, sin 2πτ, cos 4πτ, sin 4πτ, …
     spiral       τ cos 2πτ, τ sin 2πτ, τ cos 4πτ, τ sin 4πτ, …
 
-divided by one number per basis and rank so that the rows of Φ have squared length one on average. The
+divided by one number per basis and rank so that rows of Φ have squared length one on average. The
 designs then have mean square s² per coordinate, averaged over a trajectory, for every basis, rank
 and horizon. With a pair of spiral columns each coordinate is a growing oscillation of random size
 and phase, so the designs wind outwards."""

@@ -3,17 +3,16 @@ use.
 """
 
 import dataclasses
-import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from scorebed.errors import UnknownNameError, require
 from scorebed.keys import named
+from scorebed.registry import Registry
 from scorebed.rollout import PILOT
 from scorebed.scores.base import Score, ScoreKind
 from scorebed.scores.conditional import ScorePair
@@ -26,57 +25,33 @@ from scorebed.tasks.base import Task
 from scorebed.tasks.conditioned import condition_on
 from scorebed.tasks.nuisance import needs_conditional_score
 
-SCORES: dict[str, type[ScoreKind]] = {
-    "particles": Particles,
-    "laplace": Laplace,
-    "transformer": Transformer,
-    "transformer-direct": TransformerDirect,
-}
+SomeKind = TypeVar("SomeKind", bound=ScoreKind)
 
-_BUILT_IN = frozenset(SCORES)
+SCORES: Registry[type[ScoreKind]] = Registry(
+    "kind of score",
+    {
+        "particles": Particles,
+        "laplace": Laplace,
+        "transformer": Transformer,
+        "transformer-direct": TransformerDirect,
+    },
+    made_by="a subclass of ScoreKind",
+    accepts=lambda kind: isinstance(kind, type) and issubclass(kind, ScoreKind),
+)
 
 
-def register_score(name: str) -> Callable[[Any], Any]:
+def register_score(name: str) -> Callable[[type[SomeKind]], type[SomeKind]]:
     """A kind of score of your own for `--score-kind NAME`: `@register_score("mine")` above a
     subclass of `ScoreKind`.
     """
-    sound = isinstance(name, str) and re.fullmatch(r"[a-z][a-z0-9-]*", name) is not None
-    require(
-        sound,
-        "the name of a kind of score",
-        got=repr(name),
-        expected="small letters, digits and hyphens",
-        fix='write it like "deep-sets".',
-    )
-    require(
-        name not in _BUILT_IN,
-        "the name of a kind of score",
-        got=f"'{name}', which is built in",
-        expected="another name",
-        fix=f"call it my-{name}.",
-    )
-
-    def register(kind: Any) -> Any:
-        require(
-            isinstance(kind, type) and issubclass(kind, ScoreKind),
-            f"the kind of score '{name}'",
-            got=f"a {type(kind).__name__}",
-            expected="a subclass of ScoreKind",
-            fix="write it above a class.",
-        )
-        SCORES[name] = kind
-        return kind
-
-    return register
+    return SCORES.register(name)
 
 
 def score_kind(name: str, settings: Mapping[str, Any] | None = None) -> ScoreKind:
     """A kind of score by its name. Of the settings it takes those that are its fields: a mapping
     may hold those of other kinds too.
     """
-    if name not in SCORES:
-        raise UnknownNameError("kind of score", name, SCORES)
-    kind, given = SCORES[name], settings or {}
+    kind, given = SCORES.find(name), settings or {}
     names = [field.name for field in dataclasses.fields(kind)]
     return kind(**{field: given[field] for field in names if field in given})
 

@@ -94,7 +94,7 @@ class ScoreKind(eqx.Module):
 
     @abc.abstractmethod
     def nle(self, task: Task) -> int:
-        """Likelihood evaluations of one value of the score, beside those of its regression target;
+        """Likelihood evaluations of one value of the score, without those of its regression target;
         of both scores where `make_score` makes a pair.
         """
 

@@ -8,7 +8,7 @@ from scorebed.errors import ConflictError, InvalidValueError
 from scorebed.session.events import Change, ExperimentState, Record
 from scorebed.session.store import Experiment
 from scorebed.session.validation import ExperimentRequest, Submission
-from scorebed.tasks.base import IID, Task
+from scorebed.tasks.base import Task
 
 
 def repeated(state: ExperimentState, sent: Submission) -> Record | None:
@@ -93,7 +93,7 @@ def require_step(state: ExperimentState, step: int | None) -> None:
 
 def require_skippable(task: Task) -> None:
     """Refuse to skip steps unless they are independent."""
-    if not isinstance(task, IID):
+    if not task.exchangeable_steps:
         raise InvalidValueError(
             f"skipping a step of {type(task).__name__}",
             got="a task whose next outcome depends on the last",

@@ -41,7 +41,7 @@ from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
 from scorebed.session.events import ProposedDesign, Record, Vector
 from scorebed.session.measurements import AlongHistory, Pair, array, padded, pairs_of, stacked
-from scorebed.tasks.base import IID, Markov, State, Task
+from scorebed.tasks.base import State, Task
 from scorebed.tasks.continued import state_after
 from scorebed.tasks.nuisance import of_interest
 from scorebed.tasks.spaces import Quantity
@@ -201,7 +201,7 @@ class Beliefs:
     def _next(self, records: Sequence[Record]) -> tuple[Array, _History, PRNGKeyArray]:
         """What the outcome after `records` follows from: particles, history and a key."""
         pairs = pairs_of(records)
-        shape = padded if isinstance(self.task, IID | Markov) else stacked
+        shape = padded if self.task.states_follow_data else stacked
         known = _History(*shape(pairs, self.task), jnp.asarray(len(pairs)))
         return self._along(records)[-1].theta, known, named(self._key, "predict", len(pairs))
 
@@ -214,7 +214,7 @@ class Beliefs:
     def _grow(self, before: _Link, pairs: Sequence[Pair]) -> _Link:
         t = len(pairs)
         key = named(self._key, "update", t)
-        if isinstance(self.task, IID | Markov):
+        if self.task.states_follow_data:
             ys, xis = padded(pairs, self.task)
             found, likelihood = _update(self.task, before.z, ys, xis, jnp.asarray(t), key)
             log_evidence = before.posterior.log_evidence + float(found.log_evidence)
@@ -256,7 +256,7 @@ def _draw(
 
 @eqx.filter_jit
 def _update(
-    task: IID | Markov,
+    task: Task,
     z: Float[Array, "N k"],
     ys: Float[Array, "T dy"],
     xis: Float[Array, "T dx"],
@@ -285,13 +285,8 @@ def _from_scratch(
 
 def _state(task: Task, theta: Float[Array, "N k"], known: _History) -> tuple[State, int | None]:
     """The state before the next step, and its axis of particles: None where they share it."""
-    if isinstance(task, IID):
-        return None, None
-    if isinstance(task, Markov):
-        start = task.start().astype(known.ys.dtype)
-        return jnp.where(
-            known.observed > 0, known.ys[jnp.maximum(known.observed - 1, 0)], start
-        ), None
+    if task.states_follow_data:
+        return task.state_before(known.ys, known.observed), None
     return jax.vmap(lambda theta: state_after(task, theta, known.ys, known.xis))(theta), 0
 
 

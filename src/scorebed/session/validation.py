@@ -31,7 +31,7 @@ from scorebed.session.events import (
 )
 from scorebed.session.remaining import require_feasible
 from scorebed.tasks.base import Task
-from scorebed.tasks.spaces import Box, Quantity
+from scorebed.tasks.spaces import Quantity
 
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?", re.ASCII | re.IGNORECASE)
 LONGEST_ENTRY, LONGEST_NAME, LONGEST_NOTE, LONGEST_TOKEN = 1000, 80, 2000, 200  # characters
@@ -144,7 +144,7 @@ def check_design(task: Task, xi: Any) -> Vector:
 
 def require_in_space(task: Task, xi: Vector) -> Vector:
     """A design of finite numbers, refused outside of the design space."""
-    each = zip(xi, task.designs.quantities, *_ends(task), strict=True)
+    each = zip(xi, task.designs.quantities, *task.designs.limits, strict=True)
     for value, quantity, low, high in each:
         if not low - _slack(low, high) <= value <= high + _slack(low, high):
             raise InvalidValueError(
@@ -200,7 +200,7 @@ def check_limits(task: Task, low: Any, high: Any = None) -> Limits | None:
     """
     if isinstance(low, Limits):
         return low
-    quantities, outer = task.designs.quantities, list(zip(*_ends(task), strict=True))
+    quantities, outer = task.designs.quantities, list(zip(*task.designs.limits, strict=True))
     given = zip(_side(low, quantities), _side(high, quantities), strict=True)
     inner = []
     for quantity, (a, b), (lowest, highest) in zip(quantities, given, outer, strict=True):
@@ -304,14 +304,6 @@ def check_text(what: str, text: str, *, longest: int, lines: bool = False) -> st
 
 def _words(text: str) -> list[str]:
     return text.replace("\N{MINUS SIGN}", "-").split()
-
-
-def _ends(task: Task) -> tuple[Vector, Vector]:
-    """The limits of the design space, infinite where it has none."""
-    space = task.designs
-    if isinstance(space, Box):
-        return tuple(space.low), tuple(space.high)
-    return (-math.inf,) * space.dim, (math.inf,) * space.dim
 
 
 def _slack(low: float, high: float) -> float:

@@ -114,7 +114,7 @@ class Task(eqx.Module):
     @property
     def tight_bound(self) -> str | None:
         """The name in `bounds.BOUNDS` of the bound that is tight for this task; None without a
-        density, where no bound can be known to be.
+        density, where the distance to the EIG cannot be measured.
         """
         from scorebed.tasks.nuisance import has_nuisance  # which imports this module
 

@@ -1,5 +1,5 @@
-"""A task conditioned on some of its parameters: ψ is appended to the design, the same in every step,
-and only η is unknown.
+"""A task conditioned on some of its parameters: ψ is appended to every design, and only η is
+unknown.
 
     p(y | ξ′, η) = p(y | ξ, ψ, η),   ξ′ = (ξ, ψ)
 

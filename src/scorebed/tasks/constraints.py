@@ -29,7 +29,7 @@ from jaxtyping import Array, Bool, Float, Int
 from scorebed.errors import InvalidValueError, UnknownNameError, require
 from scorebed.tasks.spaces import Space
 
-# The largest position within a range: beyond it the slope of the share is infinite, and that of tanh
+# The largest position in a range: beyond it the slope of the share is infinite, and that of tanh
 # zero.
 LAST = 1 - 1e-6
 

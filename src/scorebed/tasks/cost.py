@@ -1,10 +1,10 @@
-"""What a design costs, set against nats: a policy is then trained to raise EIG − price · Σ_t
-cost(ξ_t).
+"""The cost of designs, in units of information: policies are trained to maximise
+EIG − price · Σ_t cost(ξ_t).
 
     cost = priced("drug given [mg]", lambda xi: xi[0], nats=0.02)  # a nat is worth 50 mg
 
-A cost belongs to the experimenter, not to the model: scores and bounds are those of the model
-alone, so one score serves any price."""
+The cost is not part of the model: scores and bounds do not depend on it, so one score serves any
+price."""
 
 import dataclasses
 import math
@@ -20,7 +20,7 @@ from scorebed.tasks.spaces import Quantity
 
 @dataclasses.dataclass(frozen=True)
 class DesignCost:
-    """cost(ξ) of one design in its own unit, and `price`: how many nats a unit is worth."""
+    """cost(ξ) of one design, in the unit of `quantity`, and its `price` in nats per unit."""
 
     quantity: Quantity
     function: Any  # ξ ↦ a number
@@ -39,11 +39,11 @@ class DesignCost:
             "the price of a unit of cost",
             got=self.price,
             expected="a positive number of nats",
-            fix="say how many nats a unit is worth, as in nats=0.1.",
+            fix="give the nats that a unit is worth, as in nats=0.1.",
         )
 
     def of(self, xi: Float[Array, " dx"]) -> Scalar:
-        """In the cost's own unit."""
+        """cost(ξ), before the price."""
         value = jnp.asarray(self.function(xi), xi.dtype)
         require(
             value.shape == (),
@@ -55,5 +55,5 @@ class DesignCost:
         return value
 
     def total(self, xis: Float[Array, "T dx"]) -> Scalar:
-        """Σ_t cost(ξ_t), in the cost's own unit."""
+        """Σ_t cost(ξ_t), before the price."""
         return jax.vmap(self.of)(xis).sum()

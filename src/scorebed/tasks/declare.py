@@ -1,5 +1,4 @@
-"""The short way to write a task: plain class attributes, with names and units in one string, "rate
-[1/h]".
+"""Declaring a task in a few lines: plain class attributes, with names and units in one string.
 
     class Decay(IID, Gaussian):
         horizon = 5
@@ -8,9 +7,9 @@
         outcomes = measured("concentration [mg/l]")
         additive_noise = True
 
-What is abstract in a task may be a field of its instances, as in the built-in tasks, or an
-attribute of its class, as here: the task then has no arrays of its own, and nothing of it is ever
-trained or saved."""
+An abstract attribute of a task may be a field of its instances, as in the built-in tasks, or an
+attribute of its class, as here. The task then holds no arrays, so nothing in it is trained or
+saved."""
 
 import math
 import re
@@ -27,14 +26,13 @@ from scorebed.tasks.priors import Independent, Marginal
 from scorebed.tasks.spaces import Box, Quantity, Real
 
 DISCRETE_DESIGNS = (
-    "give the range (low, high) and round inside of the model; then train with --method iosmc "
-    "--policy gru or --method myopic, "
-    "which need no gradient of the design"
+    "give the range (low, high) and round inside the model; then train with --method iosmc "
+    "--policy gru or --method myopic, which need no gradient of the design"
 )
 
 
 def quantity(text: Any) -> Quantity:
-    """Of "rate [1/h]" the quantity "rate" with the unit "1/h"; the unit may be left out."""
+    """The quantity "rate" with the unit "1/h" from "rate [1/h]"; the unit may be left out."""
     found = (
         re.fullmatch(r"\s*([^\[\]]*[^\[\]\s])\s*(?:\[([^\[\]]*)\])?\s*", text)
         if isinstance(text, str)
@@ -44,14 +42,14 @@ def quantity(text: Any) -> Quantity:
         raise InvalidValueError(
             "the name of a quantity",
             got=repr(text),
-            expected="a name, with its unit in brackets if it has one",
+            expected="a name, followed by its unit in brackets if it has one",
             fix='write it like "time [h]".',
         )
     return Quantity(found[1], (found[2] or "").strip())
 
 
 def measured(*names: str) -> tuple[Quantity, ...]:
-    """The outcomes of a step, in order."""
+    """The outcomes of a step, in order: `measured("angle [rad]", "velocity [rad/s]")`."""
     require(
         len(names) > 0,
         "the outcomes of a task",
@@ -59,12 +57,12 @@ def measured(*names: str) -> tuple[Quantity, ...]:
         expected="at least one",
         fix="name what is measured.",
     )
-    return _unlike("outcomes", tuple(quantity(name) for name in names))
+    return _distinct("outcomes", tuple(quantity(name) for name in names))
 
 
 def parameters(priors: Mapping[Any, Any]) -> Independent:
-    """Independent priors by name. A tuple of names shares one distribution: each a draw of
-    its own.
+    """Independent priors by name: `parameters({"rate [1/h]": dist.LogNormal(0.0, 0.5)})`. The names
+    of a tuple share a distribution, and are drawn independently.
     """
     require(
         isinstance(priors, Mapping) and len(priors) > 0,
@@ -83,7 +81,7 @@ def parameters(priors: Mapping[Any, Any]) -> Independent:
             f"the prior of {', '.join(q.name for q in quantities)}",
             got=_short(distribution),
             expected="a distribution of numpyro.distributions",
-            fix="write dist.Normal(0.0, 1.0) or another with a quantile function.",
+            fix="write dist.Normal(0.0, 1.0), or another with a quantile function.",
         )
         require(
             not getattr(distribution.support, "is_discrete", False),
@@ -94,12 +92,12 @@ def parameters(priors: Mapping[Any, Any]) -> Independent:
         )
         marginals.append(Marginal(quantities, distribution))
     prior = Independent(tuple(marginals))
-    _unlike("parameters", prior.quantities)
+    _distinct("parameters", prior.quantities)
     return prior
 
 
 def ranges(limits: Mapping[str, Any]) -> Box:
-    """Designs between limits."""
+    """Designs between limits: `ranges({"time [h]": (0.0, 24.0)})`."""
     require(
         isinstance(limits, Mapping) and len(limits) > 0,
         "the designs of a task",
@@ -128,30 +126,34 @@ def ranges(limits: Mapping[str, Any]) -> Box:
             expected="two finite numbers (low, high) with low < high",
             fix="for a design without limits use unbounded(…, scale=…).",
         )
-    quantities = _unlike("designs", tuple(quantity(name) for name in limits))
+    quantities = _distinct("designs", tuple(quantity(name) for name in limits))
     return Box(
         quantities, *(tuple(float(pair[side]) for pair in limits.values()) for side in (0, 1))
     )
 
 
 def unbounded(*names: str, scale: float | int) -> Real:
-    """Designs without limits; `scale` is their typical size, the same for all of them."""
+    """Designs without limits; `scale` is the typical size of all of them:
+    `unbounded("x [m]", "y [m]", scale=10.0)`.
+    """
     require(
         len(names) > 0,
         "the designs of a task",
         got="none",
         expected="at least one",
-        fix="name what is chosen.",
+        fix="name what the experimenter chooses.",
     )
-    return Real(_unlike("designs", tuple(quantity(name) for name in names)), float(scale))
+    return Real(_distinct("designs", tuple(quantity(name) for name in names)), float(scale))
 
 
 def priced(name: str, function: Any, *, nats: float | int) -> DesignCost:
-    """What a design costs, `function(xi)`, and how many nats a unit of that cost is worth."""
+    """The cost of a design, `function(xi)`, of which one unit is worth `nats` nats:
+    `priced("drug given [mg]", lambda xi: xi[0], nats=0.01)`.
+    """
     return DesignCost(quantity(name), function, float(nats))
 
 
-def _unlike(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
+def _distinct(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:
     names = [q.name for q in quantities]
     twice = sorted({name for name in names if names.count(name) > 1})
     require(

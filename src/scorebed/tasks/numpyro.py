@@ -6,12 +6,11 @@
 
     task = from_numpyro(model, designs=ranges({"time [h]": (0.0, 5.0)}), observe="y", horizon=4)
 
-Sites that are not observed are the parameters, each drawn through the map of its own latent
-numbers,
+Sites that are not observed are the parameters, each a function of its latent numbers,
 
     θ_i = F⁻¹(Φ(z_i) | θ_1 … θ_{i−1}),
 
-so that a prior may be hierarchical. A site that cannot be written so is refused by its name.
+so a prior may be hierarchical. A site that cannot be written so is refused by its name.
 """
 
 import math
@@ -36,9 +35,7 @@ Model = Callable[..., Any]
 
 
 class Site(NamedTuple):
-    """A sample site: its name, and where its numbers stand in the flat vector that it is a
-    part of.
-    """
+    """A sample site: its name and shape, and where its numbers start in a flat vector."""
 
     name: str
     shape: tuple[int, ...]
@@ -46,7 +43,7 @@ class Site(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers it has."""
+        """Number of its values."""
         return math.prod(self.shape)
 
     def of(self, vector: Float[Array, " n"]) -> Array:
@@ -55,7 +52,7 @@ class Site(NamedTuple):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """One name for every number."""
+        """One name per value."""
         return (
             (self.name,)
             if not self.shape
@@ -64,7 +61,7 @@ class Site(NamedTuple):
 
 
 class _Fill(Messenger):  # type: ignore[misc]
-    """Gives every sample site the value that `give(name, distribution)` makes for it."""
+    """Sets every sample site to `give(name, distribution)`."""
 
     def __init__(self, fn: Model, give: Callable[[str, Any], Array]):
         super().__init__(fn)
@@ -83,13 +80,12 @@ class _Fill(Messenger):  # type: ignore[misc]
 
 
 class ModelPrior(Prior):
-    """The prior of the sites that are not observed, in the order in which the model meets them."""
+    """The prior of the sites that are not observed, in the order of the model."""
 
     model: Model = eqx.field(static=True)
     sites: tuple[Site, ...] = eqx.field(static=True)
-    somewhere: tuple[float, ...] = eqx.field(
-        static=True
-    )  # a design; the prior may not depend on it
+    # Any design: the prior may not depend on it.
+    somewhere: tuple[float, ...] = eqx.field(static=True)
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
 
     def from_latent(self, z: Float[Array, " k"]) -> Float[Array, " k"]:
@@ -175,10 +171,11 @@ def from_numpyro(
     constraint: Constraint | None = None,
     cost: DesignCost | None = None,
 ) -> NumpyroTask:
-    """The task of a model of one step, `model(xi)`; `observe` names the sites that are measured,
-    `units` those of any sites, and `interest` the parameters that the experiment is about, if not
-    all (the numbers of a site x are "x 1", "x 2" and so on).
-    """
+    """The task of a model of one step, `model(xi)`.
+
+    `observe` names the sites that are measured, `units` gives units by site, and `interest` names
+    the parameters of interest, if not all. The values of a site x with a shape are called "x 1",
+    "x 2" and so on."""
     require(
         horizon >= 1,
         "a task from NumPyro",
@@ -206,7 +203,7 @@ def from_numpyro(
         "the parameters of the model",
         got="none",
         expected="a site that is not observed",
-        fix="give what is unknown a prior.",
+        fix="give every unknown a prior.",
     )
     named = [
         tuple(Quantity(n, (units or {}).get(s.name, "")) for s in sites for n in s.names)
@@ -228,15 +225,15 @@ def from_numpyro(
         cost=cost,
     )
     of_interest(task)
-    _ = task.feasible  # a constraint that does not fit is refused here
-    # Sites that have no map are refused here, not in the middle of a training.
+    _ = task.feasible  # refuses a constraint that does not fit
+    # Sites without a latent map are refused here rather than during training.
     z, noise = jnp.zeros(prior.dim), jnp.zeros(task.outcome_dim)
     jax.eval_shape(lambda z: task.outcome(prior.from_latent(z), None, middle, noise), z)
     return task
 
 
 def _shapes(model: Model, xi: Float[Array, " dx"]) -> dict[str, tuple[int, ...]]:
-    """The sample sites of a model and their shapes, in order; refuses those that are no continuous
+    """The sample sites of a model and their shapes, in order. Refuses dependent and discrete
     numbers.
     """
     found: dict[str, tuple[int, ...]] = {}
@@ -248,21 +245,21 @@ def _shapes(model: Model, xi: Float[Array, " dx"]) -> dict[str, tuple[int, ...]]
                 name,
                 "a factor",
                 "distributions alone",
-                "write what it expresses as a prior or an outcome.",
+                "express it as a prior or an outcome.",
             )
         if distribution.event_shape:
             raise _refused(
                 name,
-                f"{kind}, whose numbers hang together",
+                f"{kind}, whose numbers are dependent",
                 "independent numbers",
-                "write them one after another, each given those before.",
+                "write them as successive sites, each given the ones before.",
             )
         if getattr(distribution.support, "is_discrete", False):
             raise _refused(
                 name,
                 f"the discrete {kind}",
                 "a continuous distribution",
-                "there is no gradient of whole numbers; use a continuous stand-in.",
+                "whole numbers have no gradient; use a continuous approximation.",
             )
         found[name] = tuple(distribution.batch_shape)
         return jnp.asarray(_draw(name, distribution, jnp.zeros(found[name])))

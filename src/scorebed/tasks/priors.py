@@ -1,8 +1,8 @@
 """Priors p(θ): named parameters, a latent map θ = f(z), z ~ N(0, I), and a density.
 
 `Independent` joins marginals, which are numpyro distributions; `GaussianPrior` has correlations.
-The latent map is the sampler: θ is always drawn as f(z), so that methods which work in z (posterior
-proposals, likelihood particles) and methods which work in θ see one prior."""
+The latent map is the sampler: θ is always drawn as f(z), so that methods that work in z (posterior
+proposals, likelihood particles) and methods that work in θ use the same prior."""
 
 import abc
 import functools
@@ -22,8 +22,8 @@ from scorebed.tasks.spaces import Quantity
 
 
 class Marginal(eqx.Module):
-    """One block of parameters, independent of the others: its names, and a scalar distribution or a
-    vector of them.
+    """A block of parameters, independent of the others: their names, and a scalar distribution or a
+    batch of them.
     """
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
@@ -96,8 +96,8 @@ class Independent(Prior):
 
 
 class GaussianPrior(Prior):
-    """θ = μ₀ + L z, with the Cholesky factor L of the covariance. Python numbers, so that any
-    precision can use them.
+    """θ = μ₀ + L z, with the Cholesky factor L of the covariance. Python numbers, which serve any
+    precision.
     """
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
@@ -125,8 +125,7 @@ class GaussianPrior(Prior):
         )
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
-        # Forward substitution, written out: θ stays scalars, and no LAPACK call stands in the way
-        # of a batch.
+        # Forward substitution, written out in scalars: a LAPACK call would not vectorise.
         z: list[Scalar] = []
         log_scale = 0.0
         for i, row in enumerate(self.cholesky):
@@ -144,8 +143,8 @@ def latent_map(
     """z ~ N(0, 1) ↦ a draw from a scalar `distribution`; register a type here if its quantile
     function is missing.
 
-    The general case is the quantile function at Φ(z); where a family has a direct map it is used,
-    since Φ(z) loses the upper tail beyond z ≈ 5 in single precision."""
+    The general case is the quantile function at Φ(z). Families with a direct map use that, since
+    Φ(z) loses the upper tail beyond z ≈ 5 in single precision."""
 
     def by_quantile(z: Float[Array, " n"]) -> Float[Array, " n"]:
         try:
@@ -153,8 +152,8 @@ def latent_map(
         except NotImplementedError as error:
             raise ScorebedError(
                 f"the latent map of a prior, got {type(distribution).__name__}, which has no "
-                f"quantile function, expected "
-                "a distribution with one. Fix: write it as a transformed Normal or Uniform."
+                f"quantile function, expected a distribution with one. "
+                f"Fix: write it as a transformed Normal or Uniform."
             ) from error
 
     return by_quantile
@@ -190,8 +189,8 @@ def _(
 class Floored(dist.Distribution):
     """max(x, floor) for x ~ `base`: the mass of `base` below the floor becomes an atom on it.
 
-    `log_prob` is the density with respect to Lebesgue measure plus a unit atom at the floor: log
-    P(x ≤ floor) there, −∞ below, and that of `base` above."""
+    `log_prob` is the density with respect to Lebesgue measure plus a unit atom at the floor:
+    log P(x ≤ floor) there, −∞ below, and that of `base` above."""
 
     pytree_data_fields = ("base",)
     pytree_aux_fields = ("floor",)

@@ -1,20 +1,20 @@
-"""A prior given as samples: the posterior of an earlier study, as arrays, a dict of them, or an
+"""A prior from samples, such as the posterior of an earlier study: an array, a dict of them, or an
 InferenceData.
 
     prior = from_samples({"clearance [l/h]": clearance, "volume [l]": volume})
 
-Samples alone have neither a density nor a latent map θ = f(z), and a prior needs both. A mixture of
-Gaussians is fitted to them, by maximum likelihood and with as many components as the Bayesian
-information criterion wants, and θ is drawn coordinate by coordinate,
+Samples have neither a density nor a latent map θ = f(z), and a prior needs both. A mixture of
+Gaussians is fitted to them by maximum likelihood, with the number of components that minimises the
+Bayesian information criterion, and θ is drawn coordinate by coordinate,
 
     x_i = F_i⁻¹(Φ(z_i) | x_1 … x_{i−1}),      F_i(x | …) = Σ_c w_c(…) Φ((x − m_ci(…)) / s_ci)
 
-which is one-to-one, smooth, and has exactly the mixture's density. x is θ, or log θ of a parameter
-that is positive in all samples and may come close to zero, so that draws are positive too.
+which is one-to-one, smooth, and has exactly the mixture's density. x is θ, or log θ for a parameter
+that is positive in all samples and comes close to zero, so that its draws are positive too.
 
-When wrong: the prior is the mixture, not the samples. Details finer than its components (sharp
-edges, thin curved ridges) are rounded off, tails beyond the samples are Gaussian, and a few hundred
-samples of many parameters support one component."""
+When wrong: the prior is the mixture, not the samples. Finer details (sharp edges, thin curved
+ridges) are smoothed out, tails beyond the samples are Gaussian, and a few hundred samples of many
+parameters support one component only."""
 
 import math
 from collections.abc import Mapping
@@ -35,20 +35,20 @@ from scorebed.tasks.spaces import Quantity
 LEAST = 50  # samples
 MOST = 6  # components
 ROUNDS = 60  # of expectation and maximisation
-# smallest standard deviation of a component, in those of the samples: repeated samples are no
-# spike
+# Smallest standard deviation of a component, relative to that of the samples, so that repeated
+# samples are not a spike.
 FLOOR = 1e-3
-HALVINGS = 26  # of the range in which a quantile lies
-NEAR_ZERO = (
-    4.0  # standard deviations from zero within which a positive parameter is taken by its logarithm
-)
+HALVINGS = 26  # of the interval that holds a quantile
+# A positive parameter whose mean is less than so many standard deviations from zero is modelled by
+# its logarithm.
+NEAR_ZERO = 4.0
 
 Numbers = tuple[float, ...]
 
 
 class Mixture(eqx.Module):
-    """Σ_c w_c N(m_c, L_c L_cᵀ), and the map from N(0, I) to it. Python numbers, so that a task has
-    no arrays of its own.
+    """Σ_c w_c N(m_c, L_c L_cᵀ), and the map from N(0, I) to it. Python numbers, so that a task
+    holds no arrays.
     """
 
     weights: Numbers = eqx.field(static=True)
@@ -83,8 +83,8 @@ class Mixture(eqx.Module):
     def _given(
         self, i: int, es: list[Float[Array, " C"]], dtype: Any
     ) -> tuple[Float[Array, " C"], Float[Array, " C"]]:
-        """Mean and standard deviation of x_i in every component, given the residuals of the
-        coordinates before it.
+        """Mean and standard deviation of x_i in each component, given the residuals of earlier
+        coordinates.
         """
         mean = jnp.asarray([m[i] for m in self.means], dtype)
         for j, e in enumerate(es):
@@ -95,11 +95,11 @@ class Mixture(eqx.Module):
 def _quantile(
     z: Scalar, log_weights: Float[Array, " C"], mean: Float[Array, " C"], scale: Float[Array, " C"]
 ) -> Scalar:
-    """x with F(x) = Φ(z). It lies between the components' own quantiles, m_c + s_c z, and is found
-    there by halving.
+    """x with F(x) = Φ(z). It lies between the components' quantiles, m_c + s_c z, and is found by
+    bisection.
 
-    On the side of z where probabilities are small, so that no tail is rounded away. Gradients are
-    those of the implicit function."""
+    The equation is solved in the tail in which z lies, so that no tail is rounded away. Gradients
+    are those of the implicit function."""
     if len(mean) == 1:
         return mean[0] + scale[0] * z
     weights, side = jax.nn.softmax(log_weights), jnp.where(z > 0, -1.0, 1.0).astype(z.dtype)
@@ -113,20 +113,19 @@ def _quantile(
         above = excess(middle) > 0
         return jnp.where(above, low, middle), jnp.where(above, middle, high)
 
-    own = jax.lax.stop_gradient(mean + scale * z)
-    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (own.min(), own.max()))
+    quantiles = jax.lax.stop_gradient(mean + scale * z)
+    low, high = jax.lax.fori_loop(0, HALVINGS, halve, (quantiles.min(), quantiles.max()))
     x = jax.lax.stop_gradient((low + high) / 2)
     slope = (weights / scale * jnp.exp(-0.5 * ((x - mean) / scale) ** 2)).sum() / math.sqrt(
         2 * math.pi
     )
     step = -excess(x) / jnp.maximum(jax.lax.stop_gradient(slope), jnp.finfo(x.dtype).tiny)
-    return x + (
-        step - jax.lax.stop_gradient(step)
-    )  # its value stays: where the slope is almost zero a step is all rounding
+    # Only the gradient of the step is used: its value is rounding where the slope is almost zero.
+    return x + (step - jax.lax.stop_gradient(step))
 
 
 class SamplesPrior(Prior):
-    """The mixture that was fitted to samples, in their own units. Made by `from_samples`."""
+    """The mixture that was fitted to samples, in their units. Made by `from_samples`."""
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
     positive: tuple[bool, ...] = eqx.field(static=True)
@@ -142,7 +141,7 @@ class SamplesPrior(Prior):
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
         logs = jnp.asarray(self.positive)
-        safe = jnp.where(logs, theta, 1)  # the branch that is not taken may not be NaN
+        safe = jnp.where(logs, theta, 1)  # the unused branch must not be NaN
         values = jnp.where(logs, jnp.log(jnp.where(safe > 0, safe, 1)), theta)
         size = jnp.asarray(self.size, theta.dtype)
         x = (values - jnp.asarray(self.centre, theta.dtype)) / size
@@ -151,8 +150,8 @@ class SamplesPrior(Prior):
 
 
 class LatentMixture(Prior):
-    """θ = f(x), x from a mixture, with the latent map f of another prior: what that prior has
-    become. Without a density.
+    """θ = f(x) with x from a mixture and f the latent map of another prior: that prior, updated by
+    data. It has no density.
     """
 
     base: Prior
@@ -169,28 +168,28 @@ class LatentMixture(Prior):
         del theta
         raise InvalidValueError(
             "the density of a prior after a history",
-            got="a mixture behind another prior's map",
-            expected="draws alone",
-            fix="give its draws to from_samples.",
+            got="a mixture mapped by another prior",
+            expected="a prior with a density",
+            fix="use its draws, or give them to from_samples.",
         )
 
 
 def from_samples(samples: Any, names: Any = None, *, components: int = MOST) -> SamplesPrior:
-    """The prior of posterior samples.
+    """A prior from posterior samples.
 
-    `samples` are a dict of arrays whose first axis counts samples, an array [N, k] with `names` for
+    `samples` is a dict of arrays whose first axis counts samples, an array [N, k] with `names` for
     its columns, or anything with a `.posterior` of arrays [chain, draw, …], such as arviz's
-    InferenceData. `names` may be a dict from the variables to take to the names to show, as in
-    {"cl": "clearance [l/h]"}. Variables of several numbers become "name 1", "name 2", …."""
+    InferenceData. `names` may be a dict that selects variables and gives their names, as in
+    {"cl": "clearance [l/h]"}. Variables with several values become "name 1", "name 2" and so on."""
     table, labels = _table(samples, names)
     quantities = tuple(quantity(label) for label in labels)
     n = len(table)
     require(
         n >= LEAST and bool(np.isfinite(table).all()),
         "the samples of a prior",
-        got=f"{n} samples, {int((~np.isfinite(table)).sum())} numbers of them not finite",
+        got=f"{n} samples, with {int((~np.isfinite(table)).sum())} numbers that are not finite",
         expected=f"at least {LEAST} finite ones",
-        fix="draw more samples, and drop the divergent ones.",
+        fix="draw more samples, and drop divergent ones.",
     )
     spread = table.std(0)
     flat = [
@@ -202,7 +201,7 @@ def from_samples(samples: Any, names: Any = None, *, components: int = MOST) -> 
         not flat,
         "the samples of a prior",
         got=f"only one value of {', '.join(flat)}",
-        expected="values that differ",
+        expected="different values",
         fix="leave known parameters out of the prior.",
     )
     positive = (table.min(0) > 0) & (table.mean(0) < NEAR_ZERO * spread)
@@ -215,8 +214,8 @@ def from_samples(samples: Any, names: Any = None, *, components: int = MOST) -> 
 
 
 def fit_mixture(x: Float[np.ndarray, "N k"], *, components: int = MOST) -> Mixture:
-    """Gaussians by expectation and maximisation; their number is the one of smallest BIC. The same
-    samples, the same mixture.
+    """Gaussians by expectation maximisation; their number minimises the BIC. Deterministic: equal
+    samples give equal mixtures.
     """
     require(
         components >= 1,
@@ -246,7 +245,7 @@ def _maximise(x: np.ndarray, count: int) -> tuple[float, tuple[np.ndarray, np.nd
     n, k = x.shape
     random = np.random.default_rng(count)
     centres = x[[random.integers(n)]]
-    while len(centres) < count:  # each next to where the others are far
+    while len(centres) < count:  # far from the others, as in k-means++
         distance = ((x[:, None] - centres) ** 2).sum(-1).min(1)
         centres = np.concatenate([centres, x[[random.choice(n, p=distance / distance.sum())]]])
     share = np.eye(count)[((x[:, None] - centres) ** 2).sum(-1).argmin(1)]
@@ -254,10 +253,9 @@ def _maximise(x: np.ndarray, count: int) -> tuple[float, tuple[np.ndarray, np.nd
     for _ in range(1 if count == 1 else ROUNDS):
         mass = share.sum(0) + 1e-9
         means = share.T @ x / mass[:, None]
-        away = x[:, None] - means
-        covariances = np.einsum("nc,nci,ncj->cij", share, away, away) / mass[
-            :, None, None
-        ] + FLOOR**2 * np.eye(k)
+        residual = x[:, None] - means
+        squares = np.einsum("nc,nci,ncj->cij", share, residual, residual)
+        covariances = squares / mass[:, None, None] + FLOOR**2 * np.eye(k)
         parts = (mass / mass.sum(), means, covariances)
         log_each = _log_parts(x, parts)
         log_total = np.logaddexp.reduce(log_each, axis=1)
@@ -283,7 +281,7 @@ def _log_parts(x: np.ndarray, parts: tuple[np.ndarray, np.ndarray, np.ndarray]) 
 
 
 def _table(samples: Any, names: Any) -> tuple[np.ndarray, list[str]]:
-    """One row per sample, and a label per column."""
+    """One row per sample, and one label per column."""
     leading = 1
     if hasattr(samples, "posterior"):
         samples, leading = samples.posterior, 2
@@ -308,7 +306,7 @@ def _table(samples: Any, names: Any) -> tuple[np.ndarray, list[str]]:
             "the samples of a prior",
             got=f"no variable '{name}'",
             expected=f"one of {', '.join(map(str, samples))}",
-            fix="name what the samples hold.",
+            fix="choose among the variables of the samples.",
         )
         values = np.asarray(samples[name], np.float64)
         require(
@@ -332,7 +330,7 @@ def _table(samples: Any, names: Any) -> tuple[np.ndarray, list[str]]:
         len(sizes) == 1,
         "the samples of a prior",
         got=f"{sorted(sizes)} samples",
-        expected="as many of each variable",
+        expected="the same number of each variable",
         fix="give joint samples: row n of every array is one sample.",
     )
     return np.concatenate(columns, axis=1), labels

@@ -231,14 +231,21 @@ def _bias(
     return parts.y + parts.xi
 
 
-def fresh_score(kind: ScoreKind, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
-    """An untrained score of a kind, standardised by a pilot of the sampler."""
+def score_maker(
+    kind: ScoreKind, task: Task, sampler: DesignSampler
+) -> Callable[[PRNGKeyArray], Score]:
+    """The untrained score of a key, standardised by a pilot of the sampler."""
 
     def make(key: PRNGKeyArray) -> Score:
         standardise = standardiser(task, sampler, key=named(key, "standardise"))
         return make_score(kind, task, standardise, key=named(key, "init"))
 
-    made: Score = jit_once(make)(key)
+    return make
+
+
+def fresh_score(kind: ScoreKind, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
+    """An untrained score of a kind."""
+    made: Score = jit_once(score_maker(kind, task, sampler))(key)
     return made
 
 

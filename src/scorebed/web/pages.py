@@ -16,7 +16,6 @@ from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import QUANTILES
 from scorebed.session.session import Session
 from scorebed.session.validation import LONGEST_NAME, LONGEST_NOTE
-from scorebed.tasks.base import IID
 from scorebed.web.hub import Hub
 from scorebed.web.rendering import render
 from scorebed.web.requests import LONGEST_REFINING
@@ -105,7 +104,7 @@ def _now(session: Session) -> dict[str, object]:
         "problem": problem,
         "designs": session.task.designs.quantities,
         "outcomes": session.task.outcomes,
-        "can_skip": isinstance(session.task, IID),
+        "can_skip": session.task.exchangeable_steps,
         "wanted": None
         if proposal is None
         else wanted_sentence(proposal, session.task.designs.quantities),

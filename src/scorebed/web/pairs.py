@@ -1,9 +1,9 @@
-"""Particles of the posterior, two parameters at a time: a triangle of all pairs, or the pairs that
-say most about each other.
+"""Particles of the posterior, two parameters at a time: a triangle of all pairs, or the most
+informative ones.
 
-A pair says much if knowing one narrows the other: their mutual information, from counts in eight by
-eight cells of equal marginal mass. It sees what a correlation does not, such as two places that
-each may be the right one."""
+A pair is informative if knowing one parameter narrows the other: it is ranked by mutual
+information, from counts in eight by eight cells of equal marginal mass. That sees what a
+correlation does not, such as two places either of which may be the right one."""
 
 import itertools
 from collections.abc import Sequence
@@ -15,8 +15,8 @@ from scorebed.tasks.spaces import Quantity
 from scorebed.web.rendering import number
 from scorebed.web.svg import Range, padded, short, ticks
 
-ALL = 6  # parameters whose pairs are all drawn
-MOST = 6  # pairs that are drawn of more parameters
+ALL = 6  # up to so many parameters all pairs are drawn
+MOST = 6  # pairs drawn of more parameters
 SHOWN = 300  # particles of a pair
 CELLS = 8
 WIDTH, LEFT, GAP, BOTTOM, TOP = 440.0, 68.0, 8.0, 40.0, 6.0
@@ -35,7 +35,7 @@ def draw_pairs(quantities: Sequence[Quantity], prior: np.ndarray, posterior: np.
 
 
 def shared_range(prior: np.ndarray, posterior: np.ndarray) -> Range:
-    """The axis of a parameter: nearly all of the prior, and of the posterior wherever it is."""
+    """The axis of a parameter: nearly all of the prior, and nearly all of the posterior."""
     low = min(float(np.quantile(prior, 0.005)), float(np.quantile(posterior, 0.005)))
     high = max(float(np.quantile(prior, 0.995)), float(np.quantile(posterior, 0.995)))
     return padded((low, high))
@@ -49,24 +49,24 @@ def most_informative(theta: np.ndarray, count: int) -> list[tuple[int, int]]:
 
 
 def caption(quantities: Sequence[Quantity]) -> str:
-    """The words beneath."""
+    """The caption of the picture."""
     if len(quantities) <= ALL:
         return "Each dot is a particle of the posterior. The number is the correlation."
     return (
-        f"Of {len(quantities)} parameters the {MOST} pairs that say most about each other. The "
-        f"number is the correlation."
+        f"The {MOST} most informative pairs of {len(quantities)} parameters. The number is the "
+        f"correlation."
     )
 
 
 def _cells(column: np.ndarray) -> np.ndarray:
-    """Which of the cells of equal mass each value is in."""
+    """The cell of equal mass that each value is in."""
     ranks = np.argsort(np.argsort(column, kind="stable"), kind="stable")
     return ranks * CELLS // len(column)
 
 
 def _shared(first: np.ndarray, second: np.ndarray) -> float:
-    """Mutual information of two columns of cells, in nats. Small samples add the same to every
-    pair.
+    """Mutual information of two columns of cells, in nats. Its bias in small samples is the same
+    for every pair.
     """
     joint = np.bincount(first * CELLS + second, minlength=CELLS**2).reshape(CELLS, CELLS) / len(
         first
@@ -82,25 +82,25 @@ def _correlation(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _triangle(quantities: Sequence[Quantity], ranges: Sequence[Range], theta: np.ndarray) -> Markup:
-    """Columns are all parameters but the last, rows all but the first; names and numbers stand
-    once, at the edges.
+    """Columns are all parameters but the last, rows all but the first; names and numbers are at the
+    edges only.
     """
     n = len(quantities) - 1
     side = (WIDTH - LEFT - GAP * n) / n
     side, height = min(side, 190.0), TOP + n * (min(side, 190.0) + GAP) + BOTTOM
-    marks, told = [], []
+    marks, descriptions = [], []
     for row in range(n):
         y = TOP + row * (side + GAP)
         for column in range(row + 1):
             x = LEFT + column * (side + GAP)
             mark, words = _panel(quantities, ranges, theta, (column, row + 1), x, y, side)
             marks.append(mark)
-            told.append(words)
+            descriptions.append(words)
         marks.append(_up(quantities[row + 1], ranges[row + 1], LEFT, y, side))
     for column in range(n):
         x = LEFT + column * (side + GAP)
         marks.append(_across(quantities[column], ranges[column], x, height - BOTTOM - GAP, side))
-    return _whole(marks, told, LEFT + n * (side + GAP), height)
+    return _whole(marks, descriptions, LEFT + n * (side + GAP), height)
 
 
 def _row(
@@ -109,10 +109,10 @@ def _row(
     theta: np.ndarray,
     pairs: Sequence[tuple[int, int]],
 ) -> Markup:
-    """Panels with axes of their own, two side by side."""
+    """Panels with separate axes, two side by side."""
     side = (WIDTH - 2 * (LEFT + GAP)) / 2
     pitch = side + TOP + BOTTOM + GAP
-    marks, told = [], []
+    marks, descriptions = [], []
     for k, (i, j) in enumerate(pairs):
         x, y = LEFT + k % 2 * (side + LEFT + GAP), TOP + k // 2 * pitch
         mark, words = _panel(quantities, ranges, theta, (i, j), x, y, side)
@@ -121,8 +121,8 @@ def _row(
             _up(quantities[j], ranges[j], x, y, side),
             _across(quantities[i], ranges[i], x, y + side, side),
         ]
-        told.append(words)
-    return _whole(marks, told, WIDTH, TOP + (len(pairs) + 1) // 2 * pitch)
+        descriptions.append(words)
+    return _whole(marks, descriptions, WIDTH, TOP + (len(pairs) + 1) // 2 * pitch)
 
 
 def _panel(
@@ -139,12 +139,13 @@ def _panel(
     inner = 3.0  # so that dots at the edge stay inside
     across = _place(some[:, i], ranges[i], side - 2 * inner) + x + inner
     up = y + side - inner - _place(some[:, j], ranges[j], side - 2 * inner)
-    # One path of points: a dot is a line without length that has round ends.
+    # One path for all points: a dot is a line of zero length with round ends.
     dots = "".join(f"M{a:.1f} {b:.1f}h0" for a, b in zip(across, up, strict=True))
     correlation = _correlation(theta[:, i], theta[:, j])
     words = f"{quantities[j].name} and {quantities[i].name}: correlation {number(correlation, 2)}"
     mark = Markup(
-        '<g><title>{}</title><rect class="panel" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
+        "<g><title>{}</title>"
+        '<rect class="panel" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
         '<path class="pair" d="{}"/><text class="over end" x="{:.1f}" y="{:.1f}">{}</text></g>'
     ).format(words, x, y, side, side, dots, x + side - 4, y + 13, number(round(correlation, 2), 2))
     return mark, words
@@ -181,14 +182,15 @@ def _up(quantity: Quantity, range_: Range, x: float, y: float, side: float) -> M
     middle = y + side / 2
     each.append(
         Markup(
-            '<text class="label middle" x="{0:.1f}" y="{1:.1f}" transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>'
+            '<text class="label middle" x="{0:.1f}" y="{1:.1f}" '
+            'transform="rotate(-90 {0:.1f} {1:.1f})">{2}</text>'
         ).format(x - NAME, middle, quantity)
     )
     return Markup("").join(each)
 
 
 def _few(range_: Range, side: float) -> list[float]:
-    """Round numbers, away from the ends where those of the neighbour stand."""
+    """Round numbers, away from the ends, which are close to those of the next panel."""
     low, high = range_
     margin = 0.1 * (high - low)
     return [
@@ -198,8 +200,10 @@ def _few(range_: Range, side: float) -> list[float]:
     ]
 
 
-def _whole(marks: Sequence[Markup], told: Sequence[str], width: float, height: float) -> Markup:
-    label = f"Pairs of parameters. {'; '.join(told)}."
+def _whole(
+    marks: Sequence[Markup], descriptions: Sequence[str], width: float, height: float
+) -> Markup:
+    label = f"Pairs of parameters. {'; '.join(descriptions)}."
     return Markup('<svg viewBox="0 0 {:.0f} {:.0f}" role="img" aria-label="{}">{}</svg>').format(
         width, height, label, Markup("").join(marks)
     )

@@ -1,9 +1,10 @@
-"""The pictures of a live experiment: information against the step, marginals, and the steps in the
-task's own space.
+"""The pictures of a live experiment: information against the step, marginals, and the steps as the
+task's sketch says.
 
-two design coordinates                     a map: where was measured, where next, and where hidden things may be
-one, with independent steps, one outcome   the outcome along it: what to expect, and what was measured
-anything else                              every design and outcome coordinate against the step
+    two design coordinates    a map: past measurements, the next design, and where hidden objects
+                              may be
+    Profile                   the outcome along the design: what to expect, and what was measured
+    anything else             every design and outcome coordinate against the step
 """
 
 from collections.abc import Sequence
@@ -17,10 +18,9 @@ from scorebed.session.events import Record, Vector
 from scorebed.session.posterior import QUANTILES, Posterior
 from scorebed.session.posterior import MarginalSummary as Marginal
 from scorebed.session.what_if import Expectation
-from scorebed.tasks.base import IID, Task
-from scorebed.tasks.library.gravimetry import Gravimetry
-from scorebed.tasks.library.location import LocationFinding
-from scorebed.tasks.spaces import Box, Quantity, Real
+from scorebed.tasks.base import Task
+from scorebed.tasks.sketch import Profile
+from scorebed.tasks.spaces import Quantity
 from scorebed.web.pairs import shared_range
 from scorebed.web.rendering import number
 from scorebed.web.svg import Plot, Range, spread
@@ -32,14 +32,14 @@ LOW, HIGH = QUANTILES.index(0.05), QUANTILES.index(0.95)
 
 
 class Picture(NamedTuple):
-    """An image and the words beneath it."""
+    """An image and its caption."""
 
     svg: Markup
     caption: str
 
 
 class Curve(NamedTuple):
-    """What to expect along one design coordinate: 90% of the outcomes lie between `low` and
+    """The expected outcome along one design coordinate: 90% of the outcomes lie between `low` and
     `high`.
     """
 
@@ -49,8 +49,8 @@ class Curve(NamedTuple):
 
     @staticmethod
     def grid(task: Task, state: State) -> Vector:
-        """Designs that such a curve should have; none where it makes no sense."""
-        if not (isinstance(task, IID) and task.designs.dim == task.outcome_dim == 1):
+        """The designs of such a curve; none if the task is not drawn as a profile."""
+        if not _is_profile(task):
             return ()
         low, high = _limits(task, state, 0)
         return tuple(np.linspace(low, high, GRID).tolist())
@@ -59,7 +59,7 @@ class Curve(NamedTuple):
 def draw_information(
     gained: Sequence[float], steps: Sequence[int], horizon: int, expected: Expectation | None
 ) -> Markup:
-    """Nats gained after each measurement, and the band that the run expects by the end."""
+    """Nats gained after each measurement, and the band that is expected by the end."""
     tops = [*gained, *((expected.upper,) if expected else ())]
     top, bottom = max([1e-3, *tops]), min([0.0, *gained])
     plot = Plot(
@@ -69,20 +69,20 @@ def draw_information(
         y_label="information [nats]",
         whole_x=True,
     )
-    told = f"Information gained: {number(gained[-1], 3)} nats after step {steps[-1]} of {horizon}."
+    words = f"Information gained: {number(gained[-1], 3)} nats after step {steps[-1]} of {horizon}."
     if expected is not None:
         low, high = sorted((expected.lower, expected.upper))
-        least = 0.012 * (plot.y[1] - plot.y[0])  # a band that can be seen, however tight the bounds
+        least = 0.012 * (plot.y[1] - plot.y[0])  # visible, however tight the bounds
         middle, half = (low + high) / 2, max((high - low) / 2, least / 2)
         floor, ceiling, end = middle - half, middle + half, float(horizon)
         plot.area([(0.0, floor), (end, floor), (end, ceiling), (0.0, ceiling)], "expected")
         plot.text(end, ceiling, "expected by the end", "label soft end", dx=-6.0, dy=-5.0)
-        told += f" Expected by the end: {number(low, 3)} to {number(high, 3)} nats."
+        words += f" Expected by the end: {number(low, 3)} to {number(high, 3)} nats."
     points = list(zip(map(float, steps), gained, strict=True))
     plot.line(points, "curve")
     for step, value in points:
         plot.dot(step, value, "dot", title=f"step {step:.0f}: {number(value, 3)} nats")
-    return plot.render(told)
+    return plot.render(words)
 
 
 def draw_marginal(quantity: Quantity, prior: np.ndarray, posterior: np.ndarray) -> Markup:
@@ -116,12 +116,16 @@ def draw_space(
     predicted: Sequence[Marginal],
     curve: Curve,
 ) -> Picture:
-    """The steps so far and the next design. Works without a posterior."""
+    """The steps so far and the next design, with or without a posterior."""
     if task.designs.dim == 2:
         return _map(task, state, posterior)
-    if isinstance(task, IID) and task.designs.dim == task.outcome_dim == 1:
+    if _is_profile(task):
         return _along(task, state, predicted, curve)
     return _series(task, state, predicted)
+
+
+def _is_profile(task: Task) -> bool:
+    return isinstance(task.sketch(), Profile) and task.structure == "iid"
 
 
 # ---- one design coordinate
@@ -150,25 +154,25 @@ def _along(task: Task, state: State, predicted: Sequence[Marginal], curve: Curve
         for m in predicted:
             plot.line([(x, m.quantiles[LOW]), (x, m.quantiles[HIGH])], "next-band")
     for record, x, y in points:
-        plot.dot(x, y, "dot", r=5.0, title=_told(task, record))
+        plot.dot(x, y, "dot", r=5.0, title=_reading(task, record))
         plot.text(x, y, str(record.step), "step-word", dx=8.0, dy=-6.0)
-    told = f"{outcome} against {design}: {len(points)} measurements" + (
+    words = f"{outcome} against {design}: {len(points)} measurements" + (
         ", and the next design." if proposal else "."
     )
     return Picture(
-        plot.render(told),
-        f"Measurements by step. Shaded: 90% of the outcomes to expect by what is known, along "
-        f"{design}.",
+        plot.render(words),
+        f"Measurements by step. Shaded: 90% of the outcomes expected so far, along {design}.",
     )
 
 
 def _limits(task: Task, state: State, i: int) -> Range:
-    """The range of a design coordinate: its limits, or its usual size, and whatever was used."""
+    """The range of a design coordinate: its limits, or its typical size and all designs so far."""
+    if task.designs.bounded:
+        low, high = task.designs.limits
+        return float(low[i]), float(high[i])
     used = [r.used[i] for r in state.measured if r.used is not None]
     used += [state.proposal.design[i]] if state.proposal is not None else []
-    if isinstance(task.designs, Box):
-        return float(task.designs.low[i]), float(task.designs.high[i])
-    size = 2.0 * task.designs.scale if isinstance(task.designs, Real) else 1.0
+    size = 2.0 * task.designs.typical_size[i]
     return spread([-size, size, *used], 0.04)
 
 
@@ -193,20 +197,19 @@ def _map(task: Task, state: State, posterior: Posterior | None) -> Picture:
     points = [(r, r.used) for r in state.measured if r.used is not None]
     plot.line([(xi[0], xi[1]) for _, xi in points], "way")
     for record, xi in points:
-        plot.dot(xi[0], xi[1], "dot", r=9.0, title=_told(task, record))
+        plot.dot(xi[0], xi[1], "dot", r=9.0, title=_reading(task, record))
         plot.text(xi[0], xi[1], str(record.step), "step-inside middle", dy=4.0)
     proposal = None if state.finished else state.proposal
     if proposal is not None:
         title = f"next: {number(proposal.design[0])}, {number(proposal.design[1])}"
         plot.cross(proposal.design[0], proposal.design[1], "next-mark", title=title)
-    told = f"Map of {first} and {second}: {len(points)} measurements" + (
+    words = f"Map of {first} and {second}: {len(points)} measurements" + (
         ", and the next design." if proposal else "."
     )
-    hidden = _hidden(task)
-    cloud_told = f" Small dots: where {hidden} may be." if clouds and hidden else ""
-    return Picture(
-        plot.render(told), f"Circles: measurements by step. Cross: the next design.{cloud_told}"
-    )
+    caption = "Circles: measurements by step. Cross: the next design."
+    if clouds:
+        caption += f" Small dots: where the {task.sketch().hidden} may be."
+    return Picture(plot.render(words), caption)
 
 
 def _around(task: Task, state: State, clouds: list[np.ndarray], i: int) -> Range:
@@ -216,26 +219,15 @@ def _around(task: Task, state: State, clouds: list[np.ndarray], i: int) -> Range
 
 
 def _clouds(task: Task, posterior: Posterior | None) -> list[np.ndarray]:
-    """Particles of positions that lie in the space of the designs."""
-    if posterior is None:
+    """Particles of the positions of hidden objects, one cloud per object."""
+    hidden = task.sketch().hidden
+    if posterior is None or hidden is None:
         return []
-    if isinstance(task, LocationFinding):
-        return [posterior.theta[:, 2 * k : 2 * k + 2] for k in range(task.sources)]
-    return [posterior.theta[:, :2]] if isinstance(task, Gravimetry) else []
-
-
-def _hidden(task: Task) -> str:
-    return (
-        "the sources"
-        if isinstance(task, LocationFinding)
-        else "the void"
-        if isinstance(task, Gravimetry)
-        else ""
-    )
+    return [posterior.theta[:, list(place)] for place in hidden.coordinates]
 
 
 def _same_scale(x: Range, y: Range, task: Task) -> tuple[Range, Range]:
-    """One length per unit on both axes, if they share a unit: a map is a map."""
+    """The same scale on both axes, if they share a unit."""
     first, second = task.designs.quantities
     if first.unit != second.unit:
         return x, y
@@ -289,14 +281,15 @@ def _row(
 
 
 def _steps(edges: np.ndarray, heights: np.ndarray) -> list[tuple[float, float]]:
-    """The outline of a histogram, from and to the ground."""
+    """The outline of a histogram, closed at the axis."""
     points = [(float(edges[0]), 0.0)]
     for left, right, height in zip(edges[:-1], edges[1:], heights, strict=True):
         points += [(float(left), float(height)), (float(right), float(height))]
     return [*points, (float(edges[-1]), 0.0)]
 
 
-def _told(task: Task, record: Record) -> str:
+def _reading(task: Task, record: Record) -> str:
+    """What was measured in a step."""
     values = zip(task.outcomes, record.y or (), strict=False)
     return f"step {record.step}: " + ", ".join(
         f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in values

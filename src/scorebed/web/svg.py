@@ -1,8 +1,8 @@
 """Axes, lines and dots as inline SVG. Colours are classes of the style sheet, so that pictures
-follow light and dark.
+follow the light and the dark theme.
 
-No `style` attribute and no script: the content security policy allows neither. Everything variable
-goes through `Markup.format`, which escapes it."""
+There is no `style` attribute and no script, since the content security policy allows neither.
+Everything variable goes through `Markup.format`, which escapes it."""
 
 import math
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ MINUS = "\N{MINUS SIGN}"
 
 
 class Plot:
-    """One pair of axes over the data ranges `x` and `y`. Marks are drawn in the order in which they
-    are added.
+    """One pair of axes over the data ranges `x` and `y`. Marks are drawn in the order of the
+    calls.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class Plot:
         self._axes(x_label, y_label, y_ticks, whole_x)
 
     def px(self, x: float) -> float:
-        """Horizontal place of a value."""
+        """Horizontal position of a value."""
         share = (x - self.x[0]) / (self.x[1] - self.x[0])
         return round(self.left + min(max(share, -1.0), 2.0) * (self.right - self.left), 2)
 
     def py(self, y: float) -> float:
-        """Vertical place of a value."""
+        """Vertical position of a value."""
         share = (y - self.y[0]) / (self.y[1] - self.y[0])
         return round(self.bottom - min(max(share, -1.0), 2.0) * (self.bottom - self.top), 2)
 
     def line(self, points: Points, kind: str) -> None:
-        """Straight pieces from point to point."""
+        """Straight segments from point to point."""
         self._marks.append(
             Markup('<polyline class="{}" points="{}"/>').format(kind, self._places(points))
         )
@@ -62,27 +62,28 @@ class Plot:
         )
 
     def dot(self, x: float, y: float, kind: str, *, r: float = 4.0, title: str = "") -> None:
-        """A circle, with a text that appears under the pointer."""
-        told = Markup("<title>{}</title>").format(title) if title else ""
+        """A circle, with a tooltip."""
+        tooltip = Markup("<title>{}</title>").format(title) if title else ""
         self._marks.append(
             Markup('<circle class="{}" cx="{}" cy="{}" r="{}">{}</circle>').format(
-                kind, self.px(x), self.py(y), r, told
+                kind, self.px(x), self.py(y), r, tooltip
             )
         )
 
     def cross(self, x: float, y: float, kind: str, *, title: str) -> None:
-        """A ring with hair lines: the next design."""
+        """A ring with crosshairs: the next design."""
         cx, cy = self.px(x), self.py(y)
         self._marks.append(
             Markup(
-                '<g class="{}"><title>{}</title><circle cx="{}" cy="{}" r="9"/><path d="M{} {}h26M{} {}v26"/></g>'
+                '<g class="{}"><title>{}</title><circle cx="{}" cy="{}" r="9"/>'
+                '<path d="M{} {}h26M{} {}v26"/></g>'
             ).format(kind, title, cx, cy, cx - 13, cy, cx, cy - 13)
         )
 
     def text(
         self, x: float, y: float, content: str, kind: str, *, dx: float = 0.0, dy: float = 0.0
     ) -> None:
-        """Words at a place of the data."""
+        """Text at a position of the data."""
         self._marks.append(
             Markup('<text class="{}" x="{}" y="{}">{}</text>').format(
                 kind, self.px(x) + dx, self.py(y) + dy, content
@@ -90,9 +91,10 @@ class Plot:
         )
 
     def render(self, title: str) -> Markup:
-        """The picture; `title` is what a screen reader says of it."""
+        """The picture; `title` is its description for screen readers."""
         return Markup(
-            '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" preserveAspectRatio="xMidYMid meet">{}</svg>'
+            '<svg viewBox="0 0 {} {}" role="img" aria-label="{}" '
+            'preserveAspectRatio="xMidYMid meet">{}</svg>'
         ).format(self.width, self.height, title, Markup("").join(self._marks))
 
     def _places(self, points: Points) -> str:
@@ -145,9 +147,7 @@ class Plot:
 
 
 def padded(range_: Range) -> Range:
-    """A range of positive width, whatever came: axes of one value, or of none that is finite, are
-    drawn all the same.
-    """
+    """A range of positive width, also if all values are equal or none is finite."""
     low, high = range_
     if not (math.isfinite(low) and math.isfinite(high)):
         return -1.0, 1.0
@@ -158,7 +158,7 @@ def padded(range_: Range) -> Range:
 
 
 def spread(values: Sequence[float], share: float = 0.08) -> Range:
-    """From the smallest to the largest of some values, and a little more."""
+    """From the smallest to the largest value, and a margin on both sides."""
     low, high = (min(values), max(values)) if values else (-1.0, 1.0)
     more = share * (high - low)
     return padded((low - more, high + more))
@@ -178,6 +178,6 @@ def ticks(range_: Range, count: int, *, whole: bool = False) -> list[float]:
 
 
 def short(value: float) -> str:
-    """A tick's number."""
+    """The number at a tick."""
     text = f"{value:.4g}" if abs(value) > 1e-12 else "0"
     return text.replace("-", MINUS)

@@ -109,8 +109,8 @@ def move(
     weights = jnp.exp(particles.log_weights)
     away = particles.z - _dot(particles.z, weights)[:, None]
     covariance = _dot(away * weights, away.T)
-    # Two particles in three dimensions have a singular covariance. Particles at one point have none,
-    # stay there, and are reported as collapsed.
+    # Two particles in three dimensions have a singular covariance. Particles at one point stay
+    # there, and are reported as collapsed.
     ridge = 1e-6 * jnp.trace(covariance) * jnp.eye(len(covariance), dtype=covariance.dtype)
     scale = jnp.linalg.cholesky(covariance + ridge)
     chosen = systematic_resample(key_resample, weights, M)

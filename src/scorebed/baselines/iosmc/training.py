@@ -28,10 +28,10 @@ held, and a checkpoint is small.
 **What is counted** is what the paper counts (`nle.IOSMC2`): a kernel costs N·M·T for the weights of
 the trajectories, (N−1)·M·T for those of the particles, and M·R·t for every trajectory that moves at
 step t, except the reference, whose particles are inherited. The start (unconditional SMC) costs
-N·M·T and its moves. What is *evaluated* differs: both kinds of weights need the same numbers ℓ_m, which are computed
-once, so that (N−1)·M·T of the count are not evaluated; the moves of the reference are evaluated
-again, at most M·R·T(T+1)/2 that are not counted; and moves run in chunks of trajectories, the last
-of them padded.
+N·M·T and its moves. What is *evaluated* differs: both kinds of weights need the same numbers ℓ_m,
+which are computed once, so that (N−1)·M·T of the count are not evaluated; the moves of the
+reference are evaluated again, at most M·R·T(T+1)/2 that are not counted; and moves run in chunks of
+trajectories, the last of them padded.
 
 When wrong: what is climbed is log E[exp(η Σ r_t)], which prefers lucky outcomes to informative
 designs as η grows; the gain that M particles can see between two resamplings is at most log M; and

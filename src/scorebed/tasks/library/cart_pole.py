@@ -1,4 +1,4 @@
-"""Cart-pole: find pole length, pole mass and cart mass by the force applied to the cart."""
+"""Cart-pole: find pole length, pole mass and cart mass by applying a force to the cart."""
 
 from typing import ClassVar
 

@@ -1,4 +1,6 @@
-"""Double link: find masses and lengths of two coupled links by the torques on their joints."""
+"""Double link: find the masses and lengths of two coupled links by applying torques to their
+joints.
+"""
 
 from typing import ClassVar
 
@@ -14,9 +16,8 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 class DoubleLink(EulerMaruyama):
     """State (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques ξ ∈ [−4, 4] × [−2, 2].
 
-    f = (q̇, M⁻¹(ξ − C q̇ + τ)) with τ = −g(…) as printed: gravity restores, both links hang at q =
-    0. The paper's equation has −τ, an inverted pendulum, with which its figures cannot be
-    reproduced; they belong to +τ."""
+    f = (q̇, M⁻¹(ξ − C q̇ + τ)) with τ = −g(…) as printed: gravity restores, and both links hang at
+    q = 0. The paper's equation has −τ, an inverted pendulum, but its figures belong to +τ."""
 
     preset_file: ClassVar[str] = "double-link"
     prior: Prior = log_normal(

@@ -1,10 +1,11 @@
 """Controlled stochastic differential equations, observed at every Euler–Maruyama step (paper,
 "Dynamical systems").
 
-    y_t = y_{t−1} + δt f(y_{t−1}, ξ_t, θ) + √δt L ε_t,   log θ ~ N(0, 0.01 I),   y_0 = 0,   L = 0.1 I,   δt = 0.05
+    y_t = y_{t−1} + δt f(y_{t−1}, ξ_t, θ) + √δt L ε_t
+    log θ ~ N(0, 0.01 I),   y_0 = 0,   L = 0.1 I,   δt = 0.05
 
-A dynamical task is its drift f, and the names of its states, parameters and controls; everything
-else is here. An Euler–Maruyama step *is* an experiment step, so no solver is needed."""
+A dynamical task is its drift f and the names of its states, parameters and controls; the rest is
+here. An Euler–Maruyama step *is* an experiment step, so no solver is needed."""
 
 import abc
 from typing import ClassVar
@@ -55,7 +56,7 @@ class EulerMaruyama(Markov, Gaussian):
     def mean(
         self, theta: Float[Array, " k"], state: Float[Array, " dy"], xi: Float[Array, " dx"]
     ) -> Float[Array, " dy"]:
-        # Component by component, so that the compiler sees through the stack (see base.py).
+        # Component by component, so that the compiler sees scalars (see base.py).
         drift = self.drift(state, xi, theta)
         return jnp.stack([state[i] + self.step * drift[i] for i in range(self.outcome_dim)])
 

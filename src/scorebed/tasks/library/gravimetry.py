@@ -1,8 +1,9 @@
-"""Gravimetry: find position, depth and strength of an underground void from the gravity anomaly
+"""Gravimetry: find the position, depth and strength of an underground void from the gravity anomaly
 above it.
 
-g(ξ; θ) = κ z / (‖ξ − x₀‖² + z²)^{3/2}  in µGal,   y ~ N(g, σ²),   σ = 1 µGal
-x₀ ~ N(0, 30²),   z = max(exp N(ln 10, 0.5²), 3),   κ = G · 4/3 π R³ Δρ / 10⁻⁸ with R ~ U(1.5, 4)
+    g(ξ; θ) = κ z / (‖ξ − x₀‖² + z²)^{3/2}  in µGal,   y ~ N(g, σ²),   σ = 1 µGal
+    x₀ ~ N(0, 30²),   z = max(exp N(ln 10, 0.5²), 3)
+    κ = G · 4/3 π R³ Δρ / 10⁻⁸,   R ~ U(1.5, 4)
 """
 
 import math

@@ -1,4 +1,4 @@
-"""Stochastic pendulum: find mass and length of a damped pendulum by the torque applied to it."""
+"""Stochastic pendulum: find the mass and length of a damped pendulum by applying torque."""
 
 from typing import ClassVar
 
@@ -17,7 +17,7 @@ class Pendulum(EulerMaruyama):
     """State (q, q̇), parameters (m, l), torque ξ ∈ [−1, 1].
 
     f = (q̇, −3g/(2l) sin q + 3(ξ − b q̇)/(m l²)), with the factor 3 on the input and damping term
-    that the published results were computed with (the paper's footnote)."""
+    of the published results (the paper's footnote)."""
 
     preset_file: ClassVar[str] = "pendulum"
     prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)

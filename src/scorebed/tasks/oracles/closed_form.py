@@ -1,7 +1,6 @@
-"""Tasks whose answers are known: marginal likelihood, its score, information gain and EIG in closed
-form.
+"""Tasks with closed-form answers: marginal likelihood, its score, information gain and EIG.
 
-They are the oracles of every estimator and bound. The identity behind each score is the paper's
+Estimators and bounds are tested against them. The identity behind each score is the paper's
 (marginal score matching):
 
     ∇ log p(y | ξ) = E_{p(θ | y, ξ)}[∇ log p(y | ξ, θ)],   ∇ with respect to (y_{1:T}, ξ_{1:T})
@@ -23,12 +22,11 @@ class GaussianPosterior(eqx.Module):
 
 
 class ClosedForm(Task):
-    """A task that knows its own answers. Each is for one experiment and costs no NLE.
+    """A task with closed-form answers. Each is for one experiment and costs no NLE.
 
-    The marginal likelihood and its score take designs as given numbers; they are right for static
-    and adaptive designs alike. `eig` and `eig_gradient` are for designs fixed before the
-    experiment. The EIG of an adaptive policy is the mean of `information_gain` over its own
-    rollouts."""
+    The marginal likelihood and its score hold for static and adaptive designs alike. `eig` and
+    `eig_gradient` are for designs fixed before the experiment; the EIG of an adaptive policy is the
+    mean of `information_gain` over its rollouts."""
 
     @abc.abstractmethod
     def marginal_log_prob(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Scalar:
@@ -56,6 +54,6 @@ class ClosedForm(Task):
 
     @abc.abstractmethod
     def optimal_eig(self) -> float:
-        """The largest EIG of any policy, adaptive or static; raises `ScorebedError` where no closed
-        form is known.
+        """The largest EIG of any policy, adaptive or static; raises `ScorebedError` if there is no
+        closed form.
         """

@@ -1,4 +1,6 @@
-"""A constant measured with noise that the design controls:   θ ~ N(0, τ²),   y_t = θ + σ e^{−ξ_t} ε_t.
+"""A constant measured with noise that the design controls.
+
+    θ ~ N(0, τ²),   y_t = θ + σ e^{−ξ_t} ε_t
 
 The noise is not additive, so the likelihood term of the EIG gradient is not zero: it is +1 for
 every sample and step. With D_t = σ² e^{−2ξ_t} and the posterior N(m, V):

@@ -1,7 +1,7 @@
 """Linear regression with designed covariates:   θ ~ N(μ₀, Σ₀),   y_t = ξ_tᵀθ + σ ε_t.
 
-In the scalar case the information gain of any trajectory, adaptive or not, is ½ log(1 + (τ²/σ²) Σ_t
-ξ_t²)."""
+In the scalar case the information gain of any trajectory, adaptive or not, is
+½ log(1 + (τ²/σ²) Σ_t ξ_t²)."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 class LinearGaussian(LinearModel):
-    """One covariate per coefficient, each with |ξ| ≤ `bound`. Defaults: one coefficient, N(0, 1), σ
-    = 1, T = 3.
+    """One covariate per coefficient, each with |ξ| ≤ `bound`. Defaults: one coefficient, N(0, 1),
+    σ = 1, T = 3.
     """
 
     horizon: int = eqx.field(static=True)
@@ -67,8 +67,7 @@ class LinearGaussian(LinearModel):
         if self.prior.dim > 1:
             raise ScorebedError(
                 f"the optimal EIG of a linear-Gaussian task, got {self.prior.dim} coefficients, "
-                f"expected one. "
-                "Fix: compare with the best of many static designs."
+                f"expected one. Fix: compare with the best of many static designs."
             )
         signal = self.prior.cholesky[0][0] * self.bound / self.noise
         return 0.5 * math.log1p(self.horizon * signal**2)

@@ -1,4 +1,6 @@
-"""A linear system with an unknown gain:   θ ~ N(0, τ²),   y_t = α y_{t−1} + θ ξ_t + σ ε_t,   y₀ = 0.
+"""A linear system with an unknown gain.
+
+    θ ~ N(0, τ²),   y_t = α y_{t−1} + θ ξ_t + σ ε_t,   y₀ = 0
 
 With the innovations z_t = y_t − α y_{t−1} it is scalar linear regression. Posterior N(m, V):
 

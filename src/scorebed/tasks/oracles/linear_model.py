@@ -1,11 +1,12 @@
-"""The algebra of linear-Gaussian models:   θ ~ N(μ₀, Σ₀),   y_t = a(ξ_t)ᵀθ + σ ε_t,   A = rows a(ξ_t)ᵀ.
+"""The algebra of linear-Gaussian models.
 
+    θ ~ N(μ₀, Σ₀),   y_t = a(ξ_t)ᵀθ + σ ε_t,   A = rows a(ξ_t)ᵀ
     Σ_T = (Σ₀⁻¹ + AᵀA/σ²)⁻¹,   μ_T = Σ_T(Σ₀⁻¹μ₀ + Aᵀy/σ²),   r_t = y_t − a_tᵀμ_T
     s^y_t = −r_t/σ²,   s^ξ_t = a′_tᵀ(μ_T r_t − Σ_T a_t)/σ²
     EIG = ½ log det(I + AΣ₀Aᵀ/σ²),   ∂EIG/∂ξ_t = a′_tᵀ Σ_T a_t/σ²
 
-It is computed in whitened parameters θ = μ₀ + L z, Σ₀ = LLᵀ, where with B = AL/σ the posterior
-precision of z is G = I + BᵀB: well conditioned for any units, and only k × k, however long the
+It is computed in whitened parameters θ = μ₀ + L z, Σ₀ = LLᵀ. With B = AL/σ the posterior precision
+of z is G = I + BᵀB, which is well conditioned in any units and k × k, however long the
 experiment."""
 
 import abc
@@ -21,9 +22,8 @@ from scorebed.tasks.base import IID, Gaussian
 from scorebed.tasks.oracles.closed_form import ClosedForm, GaussianPosterior
 from scorebed.tasks.priors import GaussianPrior
 
-_dot = functools.partial(
-    jnp.matmul, precision="highest"
-)  # an oracle must not inherit an accelerator's short products
+# An oracle must not use the low-precision products of an accelerator.
+_dot = functools.partial(jnp.matmul, precision="highest")
 
 
 class LinearModel(IID, Gaussian, ClosedForm):

@@ -1,7 +1,9 @@
-"""A hidden vector in the plane, measured along a chosen direction:   y_t = θ₁ cos ξ_t + θ₂ sin ξ_t + σ ε_t.
+"""A hidden vector in the plane, measured along a chosen direction.
 
-Its optimum lies in the interior of the design space. With Σ₀ = τ²I, T = 2, ρ = τ²/σ² and Δ = ξ₁ −
-ξ₂: EIG = ½ log(1 + 2ρ + ρ² sin²Δ), largest at Δ = π/2, where it is log(1 + ρ)."""
+    y_t = θ₁ cos ξ_t + θ₂ sin ξ_t + σ ε_t
+
+Its optimum lies in the interior of the design space. With Σ₀ = τ²I, T = 2, ρ = τ²/σ² and
+Δ = ξ₁ − ξ₂, EIG = ½ log(1 + 2ρ + ρ² sin²Δ), which is largest at Δ = π/2: log(1 + ρ)."""
 
 import math
 
@@ -51,8 +53,8 @@ class Projection(LinearModel):
         return jnp.stack([-jnp.sin(xi[0]), jnp.cos(xi[0])])[:, None]
 
     def optimal_eig(self) -> float:
-        # AᵀA has trace T, so det(I + ρAᵀA) is largest when AᵀA = T/2 I: directions spread evenly
-        # over half a turn.
+        # AᵀA has trace T, so det(I + ρAᵀA) is largest when AᵀA = T/2 I, for directions spread
+        # evenly over half a turn.
         signal = (self.prior.cholesky[0][0] / self.noise) ** 2
         return (
             0.5 * math.log1p(signal) if self.horizon == 1 else math.log1p(signal * self.horizon / 2)

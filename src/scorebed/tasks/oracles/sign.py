@@ -1,11 +1,14 @@
-"""A hidden sign:   θ = ±1 with probability ½ each,   y_t = θ ξ_t + σ ε_t. Its posterior is not Gaussian.
+"""A hidden sign, whose posterior is not Gaussian:
+
+    θ = ±1 with probability ½ each,   y_t = θ ξ_t + σ ε_t
 
 With the log-odds 2Λ, Λ = Σ_t y_t ξ_t/σ², and the signal s = Σ_t ξ_t²/σ²:
 
-    s^y_t = (ξ_t tanh Λ − y_t)/σ²,   s^ξ_t = (y_t tanh Λ − ξ_t)/σ²,   information gain = log 2 − H_b(sigmoid 2Λ)
+    s^y_t = (ξ_t tanh Λ − y_t)/σ²,   s^ξ_t = (y_t tanh Λ − ξ_t)/σ²
+    information gain = log 2 − H_b(sigmoid 2Λ)
     EIG = log 2 − E[log(1 + e^{−2Λ})],   ∂EIG/∂ξ_t = (ξ_t/σ²) E[1 − tanh Λ],   Λ ~ N(s, s)
 
-(the law of Λ is the one under θ = 1, which symmetry allows; the gradient is the I-MMSE identity).
+The law of Λ is that under θ = 1, by symmetry; the gradient is the I-MMSE identity.
 """
 
 import math
@@ -23,8 +26,8 @@ from scorebed.tasks.oracles.closed_form import ClosedForm
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.spaces import Box, Quantity, Space
 
-# The trapezoidal rule is spectrally accurate on analytic functions: error below 1e-12 up to a
-# signal s of 40.
+# The trapezoidal rule is spectrally accurate for analytic functions: the error is below 1e-12 up to
+# a signal s of 40.
 _NODES = np.linspace(-10.0, 10.0, 401)
 _WEIGHTS = np.exp(-0.5 * _NODES**2) / np.exp(-0.5 * _NODES**2).sum()
 
@@ -53,8 +56,8 @@ class RandomSign(Prior):
 
 
 class Sign(IID, Gaussian, ClosedForm):
-    """Designs are |ξ| ≤ `bound`. At ξ = 0 use `eig_gradient`: differentiating `eig` there meets the
-    slope of √s.
+    """Designs are |ξ| ≤ `bound`. At ξ = 0 use `eig_gradient`: differentiating `eig` involves the
+    slope of √s, which is infinite there.
     """
 
     horizon: int = eqx.field(static=True)
@@ -113,8 +116,8 @@ class Sign(IID, Gaussian, ClosedForm):
         return xis / self.noise**2 * self._mean_over_odds(lambda odds: 1 - jnp.tanh(odds), xis)
 
     def optimal_eig(self) -> float:
-        # A weaker design is a stronger one with noise added, so the edge of the box is best at
-        # every step.
+        # A weaker design is a stronger one with added noise, so the edge of the box is always
+        # best.
         signal = self.horizon * (self.bound / self.noise) ** 2
         return float(
             math.log(2.0) - _WEIGHTS @ np.logaddexp(0.0, -2 * (signal + math.sqrt(signal) * _NODES))

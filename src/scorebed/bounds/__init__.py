@@ -14,7 +14,7 @@ from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.importance import Importance, LaplaceImportance
 from scorebed.bounds.posterior import Posterior
 from scorebed.bounds.smc import SMC
-from scorebed.errors import NoDensityError, UnknownNameError, require
+from scorebed.errors import NoDensityError
 from scorebed.policies.base import Policy
 from scorebed.registry import Registry
 from scorebed.tasks.base import Task

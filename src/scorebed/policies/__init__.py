@@ -1,13 +1,10 @@
 """The policies, by the names that the command line knows."""
 
-import re
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Protocol
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.errors import UnknownNameError, require
-from scorebed.inference.modes import finds_modes
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
 from scorebed.policies.constrained import obedient
@@ -20,9 +17,6 @@ from scorebed.policies.static import Static
 from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.euler_maruyama import EulerMaruyama
-from scorebed.tasks.library.gravimetry import Gravimetry
-from scorebed.tasks.library.location import LocationFinding
 
 
 class PolicyConstructor(Protocol):
@@ -67,29 +61,3 @@ def register_policy(name: str) -> Callable[[PolicyConstructor], PolicyConstructo
 def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
     """A fresh policy for a task, with the paper's sizes; it obeys the task's constraint."""
     return obedient(task, POLICIES.find(name)(task, key=key))
-
-
-def paper_policy(task: Task) -> str:
-    """The policy that the paper uses for a task; for other tasks, one that uses exchangeability
-    exactly where it holds.
-
-    Under a constraint it does not: what a choice means depends on the last design and on the steps
-    that are left."""
-    if isinstance(task, Gravimetry):
-        return "attention"
-    return "dad" if task.exchangeable_steps and task.constraint is None else "gru"
-
-
-def our_policy(task: Task) -> str:
-    """The policy that we found best for a kind of task (docs/results.md)."""
-    if isinstance(task, LocationFinding):  # also of more sources than modes can tell all about
-        return "modes"
-    if not knows_modes(task):
-        return paper_policy(task)
-    return "modes" if task.exchangeable_steps else "plan"
-
-
-def knows_modes(task: Task) -> bool:
-    """Whether a task is of a kind whose posterior was seen to be a sum of few Gaussians."""
-    seen = isinstance(task, LocationFinding | Gravimetry | EulerMaruyama)
-    return seen and task.can_order_blocks and finds_modes(task)

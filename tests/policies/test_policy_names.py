@@ -4,8 +4,9 @@ import jax.random as jr
 import pytest
 
 from scorebed.errors import UnknownNameError
-from scorebed.policies import make_policy, paper_policy
+from scorebed.policies import make_policy
 from scorebed.policies.random import RandomDesigns
+from scorebed.presets.reader import policy_for
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.library.pendulum import Pendulum
 
@@ -20,7 +21,8 @@ PAPER = {
 
 
 def test_each_task_of_the_paper_has_the_papers_policy():
-    assert {name: paper_policy(make_task(name)) for name in TASKS if name in PAPER} == PAPER
+    assert {name: policy_for("paper", make_task(name)) for name in PAPER} == PAPER
+    assert set(PAPER) <= set(TASKS)
 
 
 def test_random_designs_come_from_the_papers_sampler():

@@ -27,7 +27,8 @@ def evaluate(
         Parameter(
             help="contrastive: draws of the prior; importance: draws of a posterior fitted to "
             "each trajectory; smc: particles annealed to it from both sides, for more than four "
-            "exchangeable sources; tight: whichever of these is tight for the task; or FILE.py:NAME."
+            "exchangeable sources; tight: whichever of these is tight for the task; or "
+            "FILE.py:NAME."
         ),
     ] = "contrastive",
     outer: Annotated[

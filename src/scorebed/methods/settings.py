@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, get_type_hints
 
-from pydantic import ConfigDict, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from scorebed.errors import InvalidValueError, ScorebedError, UnknownNameError
@@ -66,8 +66,7 @@ def check_section(
             fix=f"set its keys, such as {prefix}{next(iter(settings), 'key')}.",
         )
     try:
-        model = _model(tuple(settings.items()))
-        checked = model.validate_python(dict(values))
+        checked = _model(tuple(settings.items())).model_validate(dict(values))
     except ValidationError as error:
         # A misspelt key comes before the one that is then missing.
         faults = error.errors(include_url=False)
@@ -90,9 +89,12 @@ def unknown_key(key: str, keys: Iterable[str]) -> UnknownNameError:
 
 
 @functools.lru_cache(maxsize=256)
-def _model(settings: tuple[tuple[str, Setting], ...]) -> TypeAdapter[Any]:
+def _model(settings: tuple[tuple[str, Setting], ...]) -> type[BaseModel]:
     fields: dict[str, Any] = {name: (s.annotation, s.default) for name, s in settings}
-    return TypeAdapter(create_model("Section", __config__=ConfigDict(extra="forbid"), **fields))
+    model: type[BaseModel] = create_model(
+        "Section", __config__=ConfigDict(extra="forbid"), **fields
+    )
+    return model
 
 
 def _explain(

@@ -6,6 +6,7 @@ architecture and makes untrained scores of it.
 """
 
 import abc
+import dataclasses
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from scorebed.errors import require
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task
 
@@ -107,3 +109,38 @@ class ScoreKind(eqx.Module):
         it takes none.
         """
         return None
+
+
+def require_sizes(kind: ScoreKind) -> None:
+    """Refuse a kind whose sizes are not whole numbers from 1, by the key of its setting."""
+    for field in dataclasses.fields(kind):
+        size = getattr(kind, field.name)
+        require(
+            size >= 1,
+            f"score.{field.name}",
+            got=size,
+            expected="a whole number from 1",
+            fix=f"change it by --set score.{field.name}=VALUE.",
+        )
+
+
+def require_even(cloud: int) -> None:
+    """Refuse an odd cloud: its points come in opposite pairs."""
+    require(
+        cloud % 2 == 0,
+        "score.cloud",
+        got=cloud,
+        expected="an even number",
+        fix="change it by --set score.cloud=VALUE.",
+    )
+
+
+def require_divisor(heads: int, width: int) -> None:
+    """Refuse attention heads that do not divide the width."""
+    require(
+        width % heads == 0,
+        "score.heads",
+        got=heads,
+        expected=f"a divisor of score.width, {width}",
+        fix="change one of the two by --set score.heads=VALUE.",
+    )

@@ -18,7 +18,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.keys import named
 from scorebed.nets.linear import uniform
-from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_divisor, require_sizes
 from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import TransformerDirect, TransformerScore
 from scorebed.tasks.base import Task
@@ -58,6 +58,10 @@ class Transformer(ScoreKind):
     """Number of transformer blocks."""
     heads: int = eqx.field(static=True, default=8)
     """Number of attention heads, which divides the width."""
+
+    def __check_init__(self) -> None:
+        require_sizes(self)
+        require_divisor(self.heads, self.width)
 
     def make(
         self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray

@@ -24,7 +24,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed.errors import require
 from scorebed.inference.modes import DAMPING, Data, descend, gaussian_task, point, starts
 from scorebed.rollout import step_log_likelihoods
-from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_even, require_sizes
 from scorebed.scores.particles import sign_patterns
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task
@@ -100,6 +100,10 @@ class Laplace(ScoreKind):
     """Number of points around each mode, even."""
     iterations: int = eqx.field(static=True, default=16)
     """Iterations towards the modes."""
+
+    def __check_init__(self) -> None:
+        require_sizes(self)
+        require_even(self.cloud)
 
     def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> LaplaceScore:
         del standardise, key

@@ -25,7 +25,7 @@ from scorebed.errors import require
 from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.mlp import MLP
 from scorebed.rollout import step_log_likelihoods
-from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_even, require_sizes
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task, frozen, require_data_states
 from scorebed.tasks.nuisance import needs_conditional_score
@@ -166,6 +166,10 @@ class Particles(ScoreKind):
     """Number of points around each particle, even."""
     width: int = eqx.field(static=True, default=128)
     """Width of the network's hidden layers."""
+
+    def __check_init__(self) -> None:
+        require_sizes(self)
+        require_even(self.cloud)
 
     def make(
         self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray

@@ -25,7 +25,7 @@ from scorebed.nets.attention import TransformerBlock, sinusoidal_positions
 from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.linear import LayerNorm
 from scorebed.nets.mlp import MLP, gelu
-from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_divisor, require_sizes
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task
 
@@ -257,6 +257,10 @@ class TransformerDirect(ScoreKind):
     """Number of transformer blocks."""
     heads: int = eqx.field(static=True, default=8)
     """Number of attention heads, which divides the width."""
+
+    def __check_init__(self) -> None:
+        require_sizes(self)
+        require_divisor(self.heads, self.width)
 
     def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> TransformerScore:
         # Sliced score matching differentiates the network in its inputs: features of a tenth of

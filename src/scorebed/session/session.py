@@ -38,8 +38,6 @@ from scorebed.session.store import Experiment, Store
 from scorebed.session.what_if import Expectation, Foresight
 from scorebed.tasks.nuisance import has_nuisance
 
-USUAL_RATE = 1e-3
-
 
 class Session:
     """One experiment of a run. Made by `open`, `create` or `import_json`; a `with` block or `close`
@@ -270,7 +268,7 @@ class Session:
             self._remaining(known),
             self.run.score,
             by=by,
-            rate=self._learning_rate,
+            rate=refine.usual_rate(self.run),
             seconds=allowed,
             begun=begun,
             key=self._key("refine", known),
@@ -283,14 +281,6 @@ class Session:
                 event = result.event(self._store.keep(data), known.horizon, information)
                 entry.append(Kind.REFINED, event)
         return result
-
-    @property
-    def _learning_rate(self) -> float:
-        """The rate that the policy was trained with; refining a policy of a user's method takes a
-        usual one.
-        """
-        training = self.run.config.trained_by.policy_settings
-        return USUAL_RATE if training is None else training.learning_rate
 
     # ---- what it says
 
@@ -307,12 +297,12 @@ class Session:
         """The information to expect by the end: the bounds of the run's record, or those found when
         the policy was refined; None where none apply, or not to all parameters (`scope`).
         """
-        expected = what_if.expectation(self.run.record.values(), self.state, self.task.horizon)
+        expected = what_if.expectation(self.run.record.bounds, self.state, self.task.horizon)
         return None if has_nuisance(self.task) else expected
 
     def scope(self) -> str | None:
         """A sentence if the information is about more than the run's bounds: about nuisances."""
-        return messages.scope_sentence(self.task, self.run.record.values(), self.state)
+        return messages.scope_sentence(self.task, self.run.record.bounds, self.state)
 
     def forecast(self) -> Remaining:
         """What the remaining steps are expected to add, in nats, with the policy and circumstances
@@ -326,9 +316,8 @@ class Session:
 
     def circumstances(self) -> tuple[str, ...]:
         """What differs from the experiments that the policy was trained on; a sentence each."""
-        return messages.circumstances(
-            self.run.record.values(), self.state, self.run.policy, self.task
-        )
+        bounds = self.run.record.bounds
+        return messages.circumstances(bounds, self.state, self.run.policy, self.task)
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences about designs that the policy or its score have not met in training."""

@@ -1,18 +1,16 @@
-"""Methods side by side: the same terms for all, a table, a picture, and runs that can be gone on
-with.
-"""
+"""Methods side by side: equal terms for all, a table, a picture, and runs that can be resumed."""
 
 import json
 
 import pytest
-from scorebed.runs.pace import Pace, _pace
-from scorebed.runs.terms import Terms
 
-from scorebed.bench.compare import Entry, Moment, chosen, comparable, remarks, table
+from scorebed.bench.compare import CurvePoint, Entry, chosen, comparable, remarks, table
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
+from scorebed.methods import METHODS
 from scorebed.plots.comparison import draw_comparison
-from scorebed.runs.config import METHODS
+from scorebed.runs.record import BoundsRecord, Record
+from scorebed.runs.spending import Pace, Spending, _pace
 from scorebed.tasks import make_task
 
 SMALL = [
@@ -25,15 +23,17 @@ SMALL = [
 SETTINGS = [part for value in SMALL for part in ("--set", value)]
 
 
-def entry(method: str, *, saturated: float = 0.0) -> Entry:
-    bounds = {
-        "lower": 3.0,
-        "lower_se": 0.1,
-        "upper": 3.5,
-        "upper_se": 0.2,
-        "saturated": saturated,
-        "ceiling": 6.9,
-    }
+def entry(method: str, *, saturated: float = 0.0, nle: int = 1234567) -> Entry:
+    bounds = BoundsRecord(
+        lower=3.0,
+        lower_se=0.1,
+        upper=3.5,
+        upper_se=0.2,
+        outer=512,
+        inner=999,
+        ceiling=6.9,
+        saturated=saturated,
+    )
     seconds = {
         "score-0": 10.0,
         "policy-0-0": 5.0,
@@ -41,21 +41,37 @@ def entry(method: str, *, saturated: float = 0.0) -> Entry:
         "choose-0": 7.0,
         "total": 122.0,
     }
-    return Entry(
-        method,
-        bounds | {"nle": 1234567, "seconds": seconds},
-        [Moment(1e5, 7.0, 2.0), Moment(1e6, 15.0, 3.0)],
+    record = Record(
+        run="run",
+        task="pendulum",
+        method=method,
+        preset="quick",
+        policy="gru",
+        policies=1,
+        seed=0,
+        bounds=bounds,
+        bound="contrastive",
+        nle=nle,
+        nle_stages={},
+        nle_evaluation=0,
+        seconds=seconds,
+        references={},
     )
+    return Entry(method, record, [CurvePoint(1e5, 7.0, 2.0), CurvePoint(1e6, 15.0, 3.0)])
 
 
-def test_all_are_the_methods_that_a_task_allows():
-    assert set(comparable(make_task("pendulum"))) == set(METHODS)
-    assert set(METHODS) - set(comparable(make_task("location-finding"))) == {"iosmc"}
-    assert chosen("pce, random", make_task("pendulum")) == ("pce", "random")
+def test_all_means_the_methods_that_serve_a_task():
+    pendulum, sources = (
+        ("pendulum", make_task("pendulum"), "quick"),
+        ("location-finding", make_task("location-finding"), "quick"),
+    )
+    assert set(comparable(*pendulum)) == set(METHODS)
+    assert set(METHODS) - set(comparable(*sources)) == {"iosmc"}
+    assert chosen("pce, random", *pendulum) == ("pce", "random")
     with pytest.raises(UnknownNameError, match="pce"):
-        chosen("pcee", make_task("pendulum"))
+        chosen("pcee", *pendulum)
     with pytest.raises(UnknownNameError, match="iosmc"):
-        chosen("iosmc", make_task("location-finding"))
+        chosen("iosmc", *sources)
 
 
 def test_a_row_has_bounds_with_errors_nle_and_the_seconds_of_training_alone():
@@ -72,7 +88,7 @@ def test_a_bound_at_its_ceiling_is_marked():
 
 @pytest.mark.parametrize(("against", "spent"), [("nle", [1e5, 1e6]), ("seconds", [7.0, 15.0])])
 def test_the_picture_has_every_method(against, spent):
-    floor = entry("random")._replace(record=dict(entry("random").record) | {"nle": 0}, curve=[])
+    floor = entry("random", nle=0)._replace(curve=[])
     figure = draw_comparison([entry("pce"), floor], "title", against=against)
     assert list(figure.axes[0].lines[0].get_xdata()) == spent
     labels = figure.axes[0].get_legend_handles_labels()[1]
@@ -89,9 +105,9 @@ def test_the_pace_is_found_from_the_time_after_each_step():
     assert Pace(25.0, 1.0, 3.0).steps(225.0, every=3) == 100
 
 
-def test_terms_are_told_in_words():
-    assert str(Terms(budget=2 * 10**8)) == "200,000,000 likelihood evaluations"
-    assert str(Terms(minutes=0.5)) == "0.5 minutes"
+def test_spending_in_words():
+    assert str(Spending(budget=2 * 10**8)) == "200,000,000 likelihood evaluations"
+    assert str(Spending(minutes=0.5)) == "0.5 minutes"
 
 
 @pytest.mark.parametrize(

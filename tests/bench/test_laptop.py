@@ -5,9 +5,10 @@ import shutil
 
 import pytest
 
-from scorebed.bench.laptop import COLUMNS, PAPER, Reached, table
+from scorebed.bench.laptop import COLUMNS, Reached, published, table
 from scorebed.cli._app import run as main
 from scorebed.plots.comparison import draw_bench
+from scorebed.runs.record import BoundsRecord, Record
 from scorebed.tasks import TASKS
 
 TINY = [
@@ -26,18 +27,50 @@ TINY = [
 SETTINGS = [part for value in TINY for part in ("--set", value)]
 
 
-def record(lower: float, **more) -> dict:
-    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "static": 7.0, "total": 122.0}
-    bounds = {"lower": lower, "lower_se": 0.1, "upper": lower + 0.5, "upper_se": 0.2}
-    return bounds | {"policy": "plan", "nle": 1000, "seconds": seconds, "references": {}} | more
+def bounds(lower: float) -> BoundsRecord:
+    return BoundsRecord(
+        lower=lower,
+        lower_se=0.1,
+        upper=lower + 0.5,
+        upper_se=0.2,
+        outer=512,
+        inner=999,
+        ceiling=6.9,
+        saturated=0.0,
+    )
+
+
+def record(lower: float, *, references: dict[str, BoundsRecord] | None = None) -> Record:
+    return Record(
+        run="run",
+        task="pendulum",
+        method="score",
+        preset="quick",
+        policy="plan",
+        policies=1,
+        seed=0,
+        bounds=bounds(lower),
+        bound="contrastive",
+        nle=1000,
+        nle_stages={},
+        nle_evaluation=0,
+        seconds={
+            "score-0": 10.0,
+            "policy-0-0": 5.0,
+            "bounds-0": 100.0,
+            "static": 7.0,
+            "total": 122.0,
+        },
+        references=references or {},
+    )
 
 
 def test_the_tasks_of_the_paper_are_tasks_of_ours():
-    assert set(PAPER) <= set(TASKS)
+    assert set(published()) <= set(TASKS)
 
 
 def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
-    references = {"random": {"lower": 1.0}, "static": {"lower": 2.0}}
+    references = {"random": bounds(1.0), "static": bounds(2.0)}
     one, other = {"lower": 3.1, "upper": 3.2}, {"lower": 5.1, "upper": 5.4}
     alone = Reached("pendulum", "score", [record(3.0, references=references)], [one])
     assert alone.row()[:6] == [
@@ -53,7 +86,7 @@ def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_acr
     assert several.row()[3:8] == ["4.00 ± 1.00", "4.50 ± 1.00", "4.10 ± 1.00 – 4.30 ± 1.10", "", ""]
     assert table([alone]).splitlines()[0].count("|") == len(COLUMNS) + 1
     # The picture has every figure of the rows, and each kind of mark once in its legend.
-    (axes,) = draw_bench([alone, several], PAPER, "a preset").axes
+    (axes,) = draw_bench([alone, several], published(), "a preset").axes
     drawn = {round(float(x), 2) for line in axes.lines for x in line.get_xdata()}
     assert {3.0, 4.0, 3.1, 4.1, 1.0, 2.0, 3.95} <= drawn
 

@@ -2,6 +2,7 @@
 bad input is one line.
 """
 
+import dataclasses
 import json
 import math
 
@@ -18,7 +19,7 @@ from scorebed.cli._app import run as main
 from scorebed.cli.diagnose import _ground_truth
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
-from scorebed.runs.artifacts import fingerprint, fresh_score
+from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, to_toml
 from scorebed.runs.load import load
 from scorebed.runs.serialisation import save_leaves
@@ -28,6 +29,7 @@ from scorebed.scores.exact import ExactScore
 from scorebed.scores.reference import ImportanceTruth, SMCTruth
 from scorebed.tasks import make_task
 from scorebed.tasks.library.pendulum import Pendulum
+from scorebed.training.score import fresh_score
 
 SMALL = ["--outer", "256", "--json"]
 FILES = {"config.toml", "policy-0.safetensors", "record.json", "score-0.safetensors"}
@@ -104,26 +106,21 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
     """
     path.mkdir()
     rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
+    fields = {field.name for field in dataclasses.fields(scorebed.scores.SCORES["particles"])}
+    sizes = {k: v for k, v in {"width": 4, "particles": 2, "cloud": 2}.items() if k in fields}
     config = from_values(
         {"task": name, "method": "score", "preset": "quick", "policy": "static"}
-        | {
-            "score": rates
-            | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}
-        }
+        | {"score": rates | {"kind": "particles", "clip": 1.0} | sizes}
         | {
             "policy_training": rates
             | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}
         }
         | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
-        | {
-            "density": {"width": 8, "layers": 1, "steps": 1, "batch": 4},
-            "iosmc": {"trajectories": 8, "particles": 4},
-        }
     )
     (path / "config.toml").write_text(to_toml(config))
     (path / "record.json").write_text("{}")
     task = make_task(name)
-    score = fresh_score(config.score, task, paper_sampler(task), key=jr.key(0))
+    score = fresh_score(config.trained_by.score.kind, task, paper_sampler(task), key=jr.key(0))
     parts = {"score": score, "policy": make_policy("static", task, key=jr.key(1))}
     for kind, part in parts.items():
         arrays = eqx.filter(part, eqx.is_array)

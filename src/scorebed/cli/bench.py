@@ -36,7 +36,8 @@ def bench(
     methods: Annotated[
         str,
         Parameter(
-            help="all, or names with commas between them; laptop has score and jointscore; compare also takes FILE.py:NAME."
+            help="all, or names with commas between them; laptop has score and jointscore; "
+            "compare also takes FILE.py:NAME."
         ),
     ] = "all",
     budget: Annotated[
@@ -64,9 +65,7 @@ def bench(
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Many runs and one table: bounds, likelihood evaluations and seconds, on equal terms or task
-    by task.
-    """
+    """Many runs and one table: bounds, likelihood evaluations and seconds."""
     from scorebed.errors import UnknownNameError
 
     if name not in BENCHES:

@@ -51,8 +51,9 @@ def diagnose(
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Compare the score of a run with the truth. Writes RUN/diagnosis.json, RUN/diagnosis.png and
-    the report.
+    """Compare the score of a run with the truth.
+
+    Writes RUN/diagnosis.json, RUN/diagnosis.png and the report.
 
     The bias of the policy gradient is given in units of the true gradient's norm, at the trained or
     at the untrained policy, whichever is larger: at a trained policy the true gradient is close to

@@ -19,10 +19,10 @@ def export(
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Write the policy of a run to a folder that works without scorebed: weights, programs
-    (jax.export and ONNX) and a client.
+    """Write the policy of a run to a folder that works without scorebed.
 
-    A folder that exists is never overwritten. With --json the manifest is printed.
+    The folder has the weights, programs (jax.export and ONNX) and a client. One that exists is
+    never overwritten. With --json the manifest is printed.
     """
     from scorebed.export.folder import export_policy
     from scorebed.runs.load import load

@@ -40,17 +40,17 @@ def live(
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help='Tighter limits for the designs of a new experiment: "low:high", a pair for every coordinate.',
+            help="Tighter limits for the designs of a new experiment: low:high, a pair for every "
+            "coordinate.",
         ),
     ] = None,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Run an experiment with a trained policy: see the next design, measure, enter the outcome, see
-    what is known.
+    """Run an experiment with a trained policy: next design, measure, enter the outcome, repeat.
 
-    Everything is stored at once. Leave at any time and give the same command to go on. With --json
-    the dialogue is on stderr."""
+    Everything is stored at once. Leave at any time and give the same command to continue. With
+    --json the dialogue is on stderr."""
     from scorebed.cli._dialogue import Dialogue
     from scorebed.runs.load import load
     from scorebed.session.session import Session

@@ -16,9 +16,7 @@ def report(
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one self-contained
-    file.
-    """
+    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one file."""
     from scorebed.report import write_report
     from scorebed.runs.load import open_run
 

@@ -29,11 +29,10 @@ def serve(
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Run experiments with a trained policy on a web page: several people, one experiment, and
-    instruments by JSON.
+    """Run experiments with a trained policy on a web page, shared by people and instruments.
 
-    Open the link that is printed. Everything is stored at once: stop by Ctrl-C and give the same
-    command to go on. With --json the link and the token are printed as JSON, and then it serves.
+    Open the link that is printed. Everything is stored at once: stop with Ctrl-C and give the same
+    command to continue. With --json the link and the token are printed as JSON before serving.
     """
     from scorebed.errors import InvalidValueError, ScorebedError
 

@@ -92,9 +92,7 @@ def train(
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
-    """Train a score and a policy on it, bound its information gain, and keep everything in a run
-    folder.
-    """
+    """Train a score and policies, choose the best, bound its information gain: all in a folder."""
     from scorebed._sharding import device_mesh
     from scorebed.cli._execute import execute
     from scorebed.runs.begin import Request, plan

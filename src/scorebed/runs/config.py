@@ -134,7 +134,7 @@ def chosen_method(overrides: Sequence[str] = (), file: Path | None = None) -> st
 
 
 def from_values(values: Mapping[str, Any]) -> RunConfig:
-    """Check a nested dict and make it a configuration. Every fault is one line that names the key."""
+    """A configuration from nested values. Every fault is one line that names the key."""
     tables, top = _tables(values), settings_of(RunSettings)
     known = [*top, *tables, *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
     below = {key: next(iter(value), "") for key, value in values.items() if _is_table(value)}

@@ -55,11 +55,11 @@ def test_a_row_has_bounds_with_errors_nle_and_the_seconds_of_training_alone():
 
 
 def test_a_bound_at_its_ceiling_is_marked():
-    pressed = entry("myopic", saturated=0.9)
-    assert pressed.row()[1].endswith("*")
-    assert "6.90" in remarks([entry("pce"), pressed])[0]
+    saturated = entry("myopic", saturated=0.9)
+    assert saturated.row()[1].endswith("*")
+    assert "6.90" in remarks([entry("pce"), saturated])[0]
     assert remarks([entry("pce")]) == []
-    assert table([pressed]).count("\n| ") == 2
+    assert table([saturated]).count("\n| ") == 2
 
 
 @pytest.mark.parametrize(("against", "spent"), [("nle", [1e5, 1e6]), ("seconds", [7.0, 15.0])])

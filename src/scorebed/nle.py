@@ -6,15 +6,16 @@ T. With K_P policy steps of batch N, K_U upfront steps of batch B_U and P polici
 Calculations"):
 
     score, VarMarg, VarPost   K_U B_U T  +  P · K_P N T
-    PCE                                     P · K_P N (M + 1) T
-    JointVarPost                            P · K_J B_J T
-    IO-SMC², lower                          P · [K S (N M T + (N−1) M T) + N M T]
-    IO-SMC², upper                          P · [K S (N M T + (N−1)(M T + M R T(T+1)/2)) + N M T + N M R T(T+1)/2]
-    MLMC, padded                            P · T N K_P M_0 2^l_max
+    PCE                       P · K_P N (M + 1) T
+    JointVarPost              P · K_J B_J T
+    IO-SMC², lower            P · [K S (N M T + (N−1) M T) + N M T]
+    IO-SMC², upper            P · [K S (N M T + (N−1)(M T + m)) + N M T + N m],   m = M R T(T+1)/2
+    MLMC, padded              P · T N K_P M_0 2^l_max
 
 Costs are exact Python integers, which neither round nor overflow. The one exception is the
 *expected* cost of MLMC: its level probabilities are powers of 2^−τ, irrational for the paper's τ =
-1.1, and everything derived from them is a float and named "expected"."""
+1.1, and everything derived from them is a float and named "expected".
+"""
 
 import abc
 import dataclasses

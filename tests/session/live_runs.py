@@ -12,11 +12,23 @@ from scorebed._jit import jit_once
 from scorebed.policies import make_policy
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import fingerprint
-from scorebed.runs.config import make_config
+from scorebed.runs.config import Sources, make_config
 from scorebed.runs.folder import RunFolder
+from scorebed.runs.record import BoundsRecord, Record
 from scorebed.runs.serialisation import save_leaves
 from scorebed.runs.user_task import is_user_task, read_task
 from scorebed.tasks import make_task
+
+BOUNDS = BoundsRecord(
+    lower=1.1,
+    lower_se=0.01,
+    upper=1.3,
+    upper_se=0.01,
+    outer=64,
+    inner=1000,
+    ceiling=6.9,
+    saturated=0.0,
+)
 
 
 def make_run(
@@ -34,7 +46,9 @@ def make_run(
     method = "random" if policy == "random" else trained_by
     values = preset_values("quick", task_name, task, method=method)
     config = dataclasses.replace(
-        make_config(values), policy=policy, task_source="" if own is None else own.digest
+        make_config(values),
+        policy=policy,
+        sources=Sources(task="" if own is None else own.digest),
     )
     with RunFolder.create(path, config) as folder:
         if policy != "random":
@@ -48,6 +62,21 @@ def make_run(
                     replace_fn=lambda w: 20 * w,
                 )
             save_leaves(path / "policy-0.safetensors", arrays, {"task": fingerprint(task)})
-        record = {"task": task_name, "method": method, "policy": policy, "lower": 1.1, "upper": 1.3}
-        folder.write_json_atomic("record.json", record)
+        record = Record(
+            run=path.name,
+            task=task_name,
+            method=method,
+            preset="quick",
+            policy=policy,
+            policies=1,
+            seed=seed,
+            bounds=BOUNDS,
+            bound="contrastive",
+            nle=0,
+            nle_stages={},
+            nle_evaluation=0,
+            seconds={},
+            references={},
+        )
+        folder.write_json_atomic("record.json", record.values())
     return path

@@ -1,4 +1,6 @@
-"""What policies are watched and chosen by: a lower bound of their EIG, less what their designs cost."""
+"""What policies are watched and chosen by: a lower bound of their EIG, less what their designs
+cost.
+"""
 
 import dataclasses
 from typing import Any

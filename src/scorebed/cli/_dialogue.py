@@ -10,7 +10,7 @@ import numpy as np
 
 from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
-from scorebed.session.events import Change, Kind, ProposedDesign, Record, Vector
+from scorebed.session.events import Change, Kind, ProposedDesign, StepRecord, Vector
 from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import IMPROBABLE, QUANTILES, MarginalSummary
 from scorebed.session.session import Session
@@ -23,15 +23,15 @@ REFINING = 30.0  # seconds
 
 HELP = """\
 numbers        the outcome, with blanks between numbers:  0.52  or  1.5 -2e-3
-numbers @ xi   the outcome, and the design that was used if it was not the one proposed:  0.52 @ 1.25
+numbers @ xi   the outcome, and the design used if it was not the one proposed:  0.52 @ 1.25
 u              undo: take the last step or change back
 s              skip this step, because the trial failed (only where steps are independent)
-c STEP ...     correct the outcome of a step, and the design used if it is given:  c 2 0.48  or  c 2 0.48 @ 1.3
+c STEP ...     correct a step's outcome, and its design if given:  c 2 0.48  or  c 2 0.48 @ 1.3
 n TEXT         keep a note with this step
-w ...          what if: the design that would follow an outcome; without numbers, that of outcomes from low to high:  w 0.3
-l LOW:HIGH     limits of the designs from now on, a pair for every coordinate:  l 0:1.5  or  l 0:1.5 :3; l off lifts them
+w ...          what if: the design that would follow an outcome:  w 0.3; alone, from low to high
+l LOW:HIGH     limits of the designs from now on, a pair for every coordinate:  l 0:1.5 :3; l off
 t STEPS        another number of steps in all than was trained for:  t 10
-r SECONDS      refine: train the policy on what is known, for the steps that remain; 30 seconds if left out
+r SECONDS      refine: train the policy on what is known, for the steps left; 30 s if left out
 h              the history: all steps and notes
 f              finish the experiment
 q              save and quit (everything is stored already)
@@ -246,7 +246,8 @@ class Dialogue:
             for m in expected:
                 low, high = _band(m)
                 print_text(
-                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} {m.quantity.unit}".rstrip()
+                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} "
+                    f"{m.quantity.unit}".rstrip()
                     + " (90%)"
                 )
             limited = wanted_sentence(proposal, self.task.designs.quantities)
@@ -328,7 +329,7 @@ class Dialogue:
             rows,
         )
 
-    def _told(self, record: Record | Change) -> str:
+    def _told(self, record: StepRecord | Change) -> str:
         if isinstance(record, Change):
             return CHANGED[Kind(record.kind)]
         if record.y is None or record.used is None:

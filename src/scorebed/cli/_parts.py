@@ -1,4 +1,4 @@
-"""What of a run is the user's own, FILE.py:NAME: a run executes no file unless it is named again."""
+"""Parts of a run that are the user's, FILE.py:NAME: a run executes no file that is not named again."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated

@@ -36,7 +36,8 @@ def bench(
     methods: Annotated[
         str,
         Parameter(
-            help="all, or names with commas between them; laptop has score and jointscore; compare also takes FILE.py:NAME."
+            help="all, or names with commas between them; laptop has score and jointscore; "
+            "compare also takes FILE.py:NAME."
         ),
     ] = "all",
     budget: Annotated[

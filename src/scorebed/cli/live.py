@@ -40,7 +40,8 @@ def live(
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help='Tighter limits for the designs of a new experiment: "low:high", a pair for every coordinate.',
+            help="Tighter limits for the designs of a new experiment: low:high, a pair for every "
+            "coordinate.",
         ),
     ] = None,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)

@@ -22,7 +22,7 @@ from scorebed.training.successive_halving import most
 
 
 class MLMCMethod(GradientMethod):
-    """Levels are drawn for every trajectory, so that the cost of a step is known only with its key."""
+    """Levels are drawn for every trajectory, so the cost of a step is known only with its key."""
 
     policy_training: PolicyTraining
     base: Count = 1

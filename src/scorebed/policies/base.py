@@ -104,7 +104,8 @@ class Policy(eqx.Module):
         that changes nothing.
         """
         return (
-            "The policy's memory runs on past the end of training: designs there are extrapolation. "
+            "The policy's memory runs on past the end of training: designs there are "
+            "extrapolation. "
             "Refining trains it for this end."
         )
 

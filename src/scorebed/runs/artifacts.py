@@ -25,7 +25,10 @@ from scorebed.runs.serialisation import load_leaves, read_metadata, save_leaves
 from scorebed.runs.strict_json import Json
 from scorebed.tasks.base import Task
 
-# Packages whose classes are no user's: what such a class holds does not change between two runs.
+# What a class says about itself besides its model: a score serves any price, preset and drawing.
+NOT_THE_MODEL = {"cost", "few_modes", "preset_file", "design_scales", "exchangeable"}
+
+# Packages whose classes are not the user's: what such a class holds does not change between runs.
 OURS = ("scorebed", "equinox", "builtins", "abc", "typing")
 
 
@@ -79,8 +82,9 @@ def _attributes(task: Task) -> list[str]:
         for name, value in vars(each).items()
         if not name.startswith("_") and not callable(value) and not hasattr(value, "__get__")
     }
-    # What designs cost is no part of the model: a score serves any price.
-    return [name for name in fields if name != "cost"] + sorted(values - set(fields) - {"cost"})
+    return [name for name in fields if name not in NOT_THE_MODEL] + sorted(
+        values - set(fields) - NOT_THE_MODEL
+    )
 
 
 def save(path: Path, module: Any, task: Task, **marks: Json) -> None:

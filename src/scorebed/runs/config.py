@@ -118,7 +118,7 @@ def make_config(
 
 
 def from_values(values: Mapping[str, Any]) -> RunConfig:
-    """Check a nested dict and make it a configuration. Every fault is one line that names the key."""
+    """A configuration from nested values. Every fault is one line that names the key."""
     tables = _tables(values)
     top, known = (
         settings_of(RunSettings),

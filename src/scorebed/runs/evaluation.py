@@ -8,7 +8,7 @@ from typing import Any
 from scorebed.bounds import Tight, usual_bound
 from scorebed.bounds.base import Bound
 from scorebed.bounds.contrastive import SATURATED, Contrastive
-from scorebed.bounds.posterior import Posterior
+from scorebed.bounds.posterior import PosteriorBound
 from scorebed.errors import InvalidValueError
 from scorebed.methods._densities import density_optimiser, fresh_posterior
 from scorebed.runs.config import RunConfig
@@ -17,7 +17,7 @@ from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
-CONTRASTIVE, POSTERIOR = Contrastive.name, Posterior.name
+CONTRASTIVE, POSTERIOR = Contrastive.name, PosteriorBound.name
 
 
 def reported_bound(config: RunConfig, task: Task) -> Bound:
@@ -34,7 +34,7 @@ def reported_bound(config: RunConfig, task: Task) -> Bound:
             expected="the sizes of a posterior to bound with",
             fix="choose a preset, or give them in the file.",
         )
-    posterior = Posterior(
+    posterior = PosteriorBound(
         steps=sizes.steps,
         batch=sizes.batch,
         decay=sizes.ema,

@@ -1,4 +1,4 @@
-"""The record of a run: what it found, what it spent, how long it took. What `train --json` answers."""
+"""The record of a run, which `train --json` prints: what it found, spent, and how long it took."""
 
 import dataclasses
 from collections.abc import Collection, Mapping, Sequence
@@ -23,7 +23,7 @@ BOUND_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundsRecord:
-    """Bounds of one kind of designs, in nats, and what the designs cost where they cost anything."""
+    """Bounds of one kind of designs, in nats, and what the designs cost if they cost anything."""
 
     lower: float
     lower_se: float

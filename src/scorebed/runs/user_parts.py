@@ -27,7 +27,7 @@ from scorebed.tasks.base import Task
 
 
 class UserPart(NamedTuple):
-    """Something from a file: FILE.py:NAME as it was given, the object, and the sha256 of the file."""
+    """An object from a file: FILE.py:NAME as it was given, the object, the file's sha256."""
 
     name: str
     value: Any

@@ -2,10 +2,11 @@
 limited, what refining has found.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import math
+from collections.abc import Sequence
 
 from scorebed.policies.base import Policy
+from scorebed.runs.record import BoundsRecord
 from scorebed.session.events import (
     ExperimentState,
     Limits,
@@ -21,7 +22,7 @@ from scorebed.tasks.spaces import Quantity
 
 
 def circumstances(
-    record: Mapping[str, Any], state: ExperimentState, policy: Policy, task: Task
+    bounds: BoundsRecord, state: ExperimentState, policy: Policy, task: Task
 ) -> tuple[str, ...]:
     """What is different from the experiments that `policy` was trained on, and what that means."""
     found = []
@@ -36,7 +37,7 @@ def circumstances(
         found.append(horizon_sentence(policy, state.horizon, task.horizon))
     if refinement is not None:
         found.append(_refinement_sentence(refinement))
-    if record.get("lower") is not None and expectation(record, state, task.horizon) is None:
+    if math.isfinite(bounds.lower) and expectation(bounds, state, task.horizon) is None:
         why = departures(state, task.horizon) or ["an earlier step was corrected"]
         found.append(f"The run's bounds do not say what to expect by the end: {', '.join(why)}.")
     return tuple(found)
@@ -49,7 +50,7 @@ def horizon_sentence(policy: Policy, horizon: int, trained: int) -> str:
     return f"This experiment has {horizon} steps; {usual} {trained}. {words}".rstrip()
 
 
-def scope_sentence(task: Task, record: Mapping[str, Any], state: ExperimentState) -> str | None:
+def scope_sentence(task: Task, bounds: BoundsRecord, state: ExperimentState) -> str | None:
     """What the information of an experiment is about, where the run's bounds are about something
     else.
     """
@@ -57,7 +58,7 @@ def scope_sentence(task: Task, record: Mapping[str, Any], state: ExperimentState
         return None
     names = [task.prior.quantities[i].name for i in of_interest(task)]
     listed = ", ".join(names[:-1]) + (" and " if names[1:] else "") + names[-1]
-    expected = None if state.refinement is not None else expectation(record, state, task.horizon)
+    expected = None if state.refinement is not None else expectation(bounds, state, task.horizon)
     if expected is None:
         return (
             "The information is about all parameters; the policy was trained to learn "

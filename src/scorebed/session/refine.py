@@ -30,6 +30,7 @@ from scorebed.estimators.pce import contrastive
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, price, rollout
+from scorebed.runs.load import Run
 from scorebed.scores.base import Score
 from scorebed.session.events import RefinedBy, Remaining
 from scorebed.session.messages import refine_sentence
@@ -40,7 +41,8 @@ from scorebed.training.contrastive import pce_loss
 from scorebed.training.fit import NonFiniteError, StepInfo, Stop, fit, gradient_of, start
 from scorebed.training.policy import policy_loss, policy_optimiser
 
-# Presets that train for hours have learning rates too small to show within seconds.
+# Presets that train for hours have learning rates too small to show within seconds; a method of the
+# user's may name none.
 LEAST_RATE = 1e-3
 BATCH, INNER = 64, 255  # trajectories of a step, and contrastive parameters of each
 OUTER, EVALUATION_INNER, CHUNK = 512, 2047, 64  # of the estimates that decide
@@ -130,6 +132,12 @@ def require_refinable(task: Task, policy: Policy) -> None:
         )
 
 
+def usual_rate(run: Run) -> float:
+    """The learning rate that the policy of a run was trained with, or the least."""
+    training = run.config.trained_by.policy_settings
+    return LEAST_RATE if training is None else max(training.learning_rate, LEAST_RATE)
+
+
 def refine_remaining(
     rest: RemainingExperiment,
     score: Score | None,
@@ -147,7 +155,7 @@ def refine_remaining(
         rest.task,
         rest.policy,
         rest.score_for(score, by),
-        rate=max(rate, LEAST_RATE),
+        rate=rate,
         seconds=seconds - (time.monotonic() - begun),
         key=key,
     )

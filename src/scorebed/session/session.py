@@ -23,8 +23,8 @@ from scorebed.session.events import (
     ExperimentState,
     Kind,
     ProposedDesign,
-    Record,
     Remaining,
+    StepRecord,
     Vector,
     limits_data,
 )
@@ -37,8 +37,6 @@ from scorebed.session.refine import RefineResult
 from scorebed.session.store import Experiment, Store
 from scorebed.session.what_if import Expectation, Foresight
 from scorebed.tasks.nuisance import has_nuisance
-
-USUAL_RATE = 1e-3
 
 
 class Session:
@@ -158,7 +156,7 @@ class Session:
         step: int | None = None,
         proposal: int | None = None,
         token: str | None = None,
-    ) -> Record:
+    ) -> StepRecord:
         """Store the outcome of the next step, measured at ξ if that was not the design proposed.
 
         `step` or `proposal` (its id) say which step is meant, so that a repetition is recognised:
@@ -178,14 +176,14 @@ class Session:
         step: int | None = None,
         proposal: int | None = None,
         token: str | None = None,
-    ) -> Record:
+    ) -> StepRecord:
         """`observe`, with the proposal that follows stored by the same write to the disk. Where
         there is none, or others have entered something meanwhile, the outcome is stored alone.
         """
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=True)
 
-    def skip(self, *, step: int | None = None) -> Record:
+    def skip(self, *, step: int | None = None) -> StepRecord:
         """Give up the next step because the trial failed. Only where steps are independent. `step`
         as in `observe`.
         """
@@ -201,7 +199,7 @@ class Session:
                 conflicts.require_step(entry.state, step)
                 return entry.append(Kind.SKIPPED, {}).records[-1]
 
-    def undo(self, *, step: int | None = None) -> Record | Change | None:
+    def undo(self, *, step: int | None = None) -> StepRecord | Change | None:
         """Take back what came last: a step, a change of the circumstances, or `finish` (then None
         is returned). `step` refuses to undo anything but that step.
         """
@@ -210,7 +208,7 @@ class Session:
             entry.append(Kind.UNDONE, {}, step=len(entry.state.records))
             return last
 
-    def correct(self, step: int, y: Any, xi: Any = None) -> Record:
+    def correct(self, step: int, y: Any, xi: Any = None) -> StepRecord:
         """Replace the outcome of a measured step, and the design used if ξ is given."""
         given = validation.check_entry(self.task, y, xi)
         with self._journal.transaction() as entry:
@@ -270,7 +268,7 @@ class Session:
             self._remaining(known),
             self.run.score,
             by=by,
-            rate=self._learning_rate,
+            rate=refine.usual_rate(self.run),
             seconds=allowed,
             begun=begun,
             key=self._key("refine", known),
@@ -283,14 +281,6 @@ class Session:
                 event = result.event(self._store.keep(data), known.horizon, information)
                 entry.append(Kind.REFINED, event)
         return result
-
-    @property
-    def _learning_rate(self) -> float:
-        """The rate that the policy was trained with; refining a policy of a user's method takes a
-        usual one.
-        """
-        training = self.run.config.trained_by.policy_settings
-        return USUAL_RATE if training is None else training.learning_rate
 
     # ---- what it says
 
@@ -307,12 +297,12 @@ class Session:
         """The information to expect by the end: the bounds of the run's record, or those found when
         the policy was refined; None where none apply, or not to all parameters (`scope`).
         """
-        expected = what_if.expectation(self.run.record.values(), self.state, self.task.horizon)
+        expected = what_if.expectation(self.run.record.bounds, self.state, self.task.horizon)
         return None if has_nuisance(self.task) else expected
 
     def scope(self) -> str | None:
         """A sentence if the information is about more than the run's bounds: about nuisances."""
-        return messages.scope_sentence(self.task, self.run.record.values(), self.state)
+        return messages.scope_sentence(self.task, self.run.record.bounds, self.state)
 
     def forecast(self) -> Remaining:
         """What the remaining steps are expected to add, in nats, with the policy and circumstances
@@ -326,9 +316,8 @@ class Session:
 
     def circumstances(self) -> tuple[str, ...]:
         """What differs from the experiments that the policy was trained on; a sentence each."""
-        return messages.circumstances(
-            self.run.record.values(), self.state, self.run.policy, self.task
-        )
+        bounds = self.run.record.bounds
+        return messages.circumstances(bounds, self.state, self.run.policy, self.task)
 
     def warnings(self) -> tuple[str, ...]:
         """Sentences about designs that the policy or its score have not met in training."""

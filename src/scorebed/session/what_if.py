@@ -10,11 +10,13 @@ exactly, so bounds of the latter, taken when the policy was refined, give bounds
 in this very experiment."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from scorebed.runs.record import BoundsRecord
 from scorebed.session.events import ExperimentState, Kind, Vector
 
 
@@ -52,10 +54,10 @@ def typical_outcomes(outcomes: np.ndarray, levels: Sequence[float]) -> list[Vect
     return [tuple(map(float, outcomes[i])) for i in chosen]
 
 
-def expectation(
-    record: Mapping[str, Any], state: ExperimentState, trained: int
-) -> Expectation | None:
-    """The information to expect by the end; None where no bound applies."""
+def expectation(bounds: BoundsRecord, state: ExperimentState, trained: int) -> Expectation | None:
+    """The information to expect by the end, from the run's bounds or those of a refined policy;
+    None where neither apply.
+    """
     refinement = state.refinement
     if refinement is not None:
         since = state.records[refinement.step - 1 :]
@@ -67,10 +69,10 @@ def expectation(
         return Expectation(
             refinement.information + after.lower, refinement.information + after.upper
         )
-    lower, upper = record.get("lower"), record.get("upper")
-    if lower is None or upper is None or departures(state, trained):
+    finite = math.isfinite(bounds.lower) and math.isfinite(bounds.upper)
+    if not finite or departures(state, trained):
         return None
-    return Expectation(lower, upper)
+    return Expectation(bounds.lower, bounds.upper)
 
 
 def departures(state: ExperimentState, trained: int) -> list[str]:

@@ -182,7 +182,7 @@ class FixedCost(StepCosts):
 
 
 class DrawnCost(StepCosts):
-    """The cost of a step depends on its draws: `of(count, steps)` is that of each restart and step."""
+    """The cost of a step depends on its draws: `of(count, steps)` gives each restart and step."""
 
     of: Callable[[int, int], Int[np.ndarray, "P steps"]]
 

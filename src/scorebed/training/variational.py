@@ -1,9 +1,9 @@
 """Training of the variational baselines: VarMarg and VarPost in two stages, as the score is, and
 JointVarPost in one.
 
-VarMarg        raise E log q(y, ξ) on designs of its sampler,          then policies on the upper bound
-VarPost        raise E log q(z | y, ξ) on designs of a sampler,        then policies on the lower bound
-JointVarPost   raise the lower bound of a policy's own experiments in both, posterior and policy, at once
+    VarMarg        raise E log q(y, ξ) on a sampler's designs, then the upper bound by policies
+    VarPost        raise E log q(z | y, ξ) on a sampler's designs, then the lower bound by policies
+    JointVarPost   raise the lower bound on a policy's own experiments by both at once
 """
 
 from typing import Any
@@ -97,9 +97,8 @@ def policy_gradient(
     batch: int,
     trajectory_clip: float = 0.0,
 ) -> Gradient:
-    """Of minus the bound: the mean over a batch, or with `trajectory_clip` one in which no trajectory
-    outweighs the others.
-    """
+    """Of minus the bound: the mean over a batch, or with `trajectory_clip` one in which no
+    trajectory outweighs the others."""
     if trajectory_clip:
         return clip_per_trajectory(
             policy_loss(static_part, task, density, batch=1), batch=batch, limit=trajectory_clip

@@ -94,7 +94,7 @@ OnBlock: TypeAlias = Callable[[Block], Any]
 
 
 class Moment(NamedTuple):
-    """One line of a training's history: means of the terms over a block, and the bounds after it."""
+    """A line of a training's history: means of the terms over a block, and the bounds after it."""
 
     step: int
     terms: dict[str, Any]

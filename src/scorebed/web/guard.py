@@ -1,9 +1,9 @@
 """Who may ask: checked before anything else, for every method and every path.
 
-    Host      one of our own names, so that a foreign name that was pointed at this machine gets nothing
-    Origin    ours or none; a cookie that changes something needs one, as browsers always send it then
+    Host      one of our names: a foreign name that was pointed at this machine gets nothing
+    Origin    ours or none; with a cookie, a request that changes something needs one
     token     the cookie that the first link set, or `Authorization: Bearer` for instruments
-    body      at most 1 MiB; of the JSON interface, JSON as its standard has it: no NaN, no 1e999, no key twice
+    body      at most 1 MiB; of the JSON interface, strict JSON: no NaN, no 1e999, no key twice
 
 Answers get a content security policy without inline script or style, and are not to be cached,
 framed or sniffed."""

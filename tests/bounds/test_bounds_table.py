@@ -16,7 +16,7 @@ from scorebed.bounds.base import Bound, Bounds
 from scorebed.bounds.contrastive import Contrastive, eig_bounds
 from scorebed.bounds.design_cost import expected_cost, net_gain
 from scorebed.bounds.importance import Importance, LaplaceImportance, importance_bounds
-from scorebed.bounds.posterior import Posterior
+from scorebed.bounds.posterior import PosteriorBound
 from scorebed.bounds.smc import SMC
 from scorebed.cli._app import run as main
 from scorebed.densities.mixture_posterior import MixturePosterior
@@ -49,7 +49,7 @@ CASES = [
     (Contrastive(), TASK, POLICY),
     (LaplaceImportance(), TASK, POLICY),
     (SMC(levels=2, moves=1), MANY, RandomDesigns(reference_sampler(MANY)[0])),
-    (Posterior(steps=2, batch=4, make=tiny_posterior), TASK, POLICY),
+    (PosteriorBound(steps=2, batch=4, make=tiny_posterior), TASK, POLICY),
 ]
 
 
@@ -110,7 +110,7 @@ def test_the_tight_bound_follows_from_the_task():
     with pytest.raises(NoDensityError, match="posterior bound"):
         tight_bounds(Silent(), POLICY, key=jr.key(0))
     assert isinstance(usual_bound(TASK), Contrastive)
-    assert isinstance(usual_bound(Silent()), Posterior)
+    assert isinstance(usual_bound(Silent()), PosteriorBound)
 
 
 @pytest.mark.parametrize(

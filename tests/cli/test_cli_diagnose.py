@@ -2,6 +2,7 @@
 bad input is one line.
 """
 
+import dataclasses
 import json
 import math
 
@@ -14,6 +15,7 @@ from jaxtyping import Array, Float
 
 import scorebed.scores
 import scorebed.tasks
+from records import some_record
 from scorebed.cli._app import run as main
 from scorebed.cli.diagnose import _ground_truth
 from scorebed.nle import Ledger
@@ -105,12 +107,11 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
     """
     path.mkdir()
     rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
+    fields = {field.name for field in dataclasses.fields(scorebed.scores.SCORES["particles"])}
+    sizes = {k: v for k, v in {"width": 4, "particles": 2, "cloud": 2}.items() if k in fields}
     config = from_values(
         {"task": name, "method": "score", "preset": "quick", "policy": "static"}
-        | {
-            "score": rates
-            | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}
-        }
+        | {"score": rates | {"kind": "particles", "clip": 1.0} | sizes}
         | {
             "policy_training": rates
             | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}
@@ -118,7 +119,7 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
         | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
     )
     (path / "config.toml").write_text(to_toml(config))
-    (path / "record.json").write_text("{}")
+    (path / "record.json").write_text(json.dumps(some_record(task=name).values()))
     task = make_task(name)
     score = fresh_score(config.trained_by.score.kind, task, paper_sampler(task), key=jr.key(0))
     parts = {"score": score, "policy": make_policy("static", task, key=jr.key(1))}
@@ -280,6 +281,8 @@ def test_a_folder_without_run_record_score_or_the_right_score_is_one_line(tmp_pa
     run = make_run(tmp_path / "run")
     (run / "record.json").rename(run / "aside")
     _refused(capsys, [str(run)], "scorebed resume")
+    (run / "record.json").write_text("{}")
+    _refused(capsys, [str(run)], "the record of a run, got one without")
     (run / "aside").rename(run / "record.json")
     (run / "score-0.safetensors").write_bytes(b"torn")
     _refused(capsys, [str(run)], "score-0.safetensors")

@@ -120,7 +120,7 @@ def client(recurrent):
 
 @pytest.fixture(scope="session")
 def policy(client):
-    return client.Policy(SEED)
+    return client.ExportedPolicy(SEED)
 
 
 def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes_on_where_it_was(
@@ -151,7 +151,7 @@ def test_the_client_alone_gives_the_designs_of_a_session_with_its_noise_and_goes
         return policy
 
     monkeypatch.setattr("builtins.input", answer)
-    monkeypatch.setattr(client, "Policy", made)
+    monkeypatch.setattr(client, "ExportedPolicy", made)
     with pytest.raises(EOFError):
         client.main(log, SEED + 1)
     kept = lines(log)
@@ -238,12 +238,12 @@ def test_every_policy_is_exported_as_it_is(policy, task, tmp_path):
     ys = outcomes(run.task, 5)
     wanted = by_session(run, tmp_path / "live.sqlite", ys)
     module = module_of(folder, "policy")
-    np.testing.assert_allclose(walk(module.Policy(SEED), ys), wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(walk(module.ExportedPolicy(SEED), ys), wanted, rtol=1e-5, atol=1e-6)
     pytest.importorskip(
         "onnxruntime", reason="the ONNX form needs onnxruntime: pip install onnxruntime"
     )
     np.testing.assert_allclose(
-        walk(module.Policy(SEED, module.by_onnx), ys), wanted, rtol=1e-4, atol=1e-5
+        walk(module.ExportedPolicy(SEED, module.by_onnx), ys), wanted, rtol=1e-4, atol=1e-5
     )
 
 
@@ -257,7 +257,7 @@ def test_a_trial_that_failed_uses_its_noise_and_leaves_no_memory(
     # Where a step depends on the one before there is no failed trial, as in a session.
     log, typed = tmp_path / "log.jsonl", iter(["s", "0.1 0.2", "s"])
     monkeypatch.setattr("builtins.input", lambda _: next(typed))
-    monkeypatch.setattr(client, "Policy", lambda _: policy)
+    monkeypatch.setattr(client, "ExportedPolicy", lambda _: policy)
     with pytest.raises(StopIteration):
         client.main(log, 0)
     assert [line["y"] for line in lines(log)] == [[0.1, 0.2]]

@@ -33,8 +33,6 @@ VALUES = {
         "monitor_every": 10,
         "monitor_inner": 100,
     },
-    "density": {"width": 64, "layers": 2, "steps": 100, "batch": 32},
-    "iosmc": {"trajectories": 8, "particles": 4},
     "evaluation": {"outer": 8, "inner": 100, "select_outer": 4, "select_inner": 50},
 }
 

@@ -1,6 +1,7 @@
 """Run folders: never overwritten, one owner, no record lost or twice."""
 
 import concurrent.futures
+import dataclasses
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from hypothesis import given, settings
 
 from scorebed.errors import DiskFullError, FolderInUseError, RunFolderError, ScorebedError
 from scorebed.runs import folder as folder_module
+from scorebed.runs.config import from_values
 from scorebed.runs.folder import CONFIG, LOCK, METRICS, RunFolder
 
 
@@ -84,7 +86,7 @@ def test_a_run_that_cannot_be_begun_leaves_no_folder(tmp_path, config, monkeypat
 
 
 def test_names_count_up_to_the_first_that_is_free_even_in_a_race(tmp_path, values):
-    config = folder_module.from_values({**values, "task": "models/My bridge.py:Bridge_2"})
+    config = from_values({**values, "task": "models/My bridge.py:Bridge_2"})
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "bridge-2-score-3").write_text("taken")
     with concurrent.futures.ThreadPoolExecutor(8) as pool:
@@ -98,6 +100,12 @@ def test_names_count_up_to_the_first_that_is_free_even_in_a_race(tmp_path, value
 def test_the_folder_of_runs_is_made_when_it_is_missing(tmp_path, config):
     with RunFolder.create_next(tmp_path / "deep" / "runs", config) as run:
         assert run.path == tmp_path / "deep" / "runs" / "pendulum-score-1"
+
+
+def test_a_method_from_a_file_is_called_by_its_name_alone(tmp_path, config):
+    theirs = dataclasses.replace(config, method="methods/mine.py:MyPCE")
+    with RunFolder.create_next(tmp_path, theirs) as run:
+        assert run.path == tmp_path / "pendulum-mypce-1"
 
 
 def test_a_run_folder_that_is_none_is_told_in_one_line(tmp_path):
@@ -117,7 +125,7 @@ def test_a_run_folder_that_is_none_is_told_in_one_line(tmp_path):
 
 
 def test_a_damaged_configuration_is_told_in_one_line(run):
-    for text in ("a = [", "format = 2", 'task = "pendulum"', "\x00"):
+    for text in ("a = [", "format = 3", 'task = "pendulum"', "\x00"):
         (run.path / CONFIG).write_text(text)
         with pytest.raises(ScorebedError) as caught:
             run.config()

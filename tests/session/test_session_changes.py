@@ -17,7 +17,7 @@ from scorebed.baselines.myopic import Myopic
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.policies import make_policy
 from scorebed.runs.load import load
-from scorebed.session.events import Change, Limits, ProposedDesign, Record
+from scorebed.session.events import Change, Limits, ProposedDesign, StepRecord
 from scorebed.session.measurements import padded
 from scorebed.session.messages import horizon_sentence
 from scorebed.session.posterior import Beliefs
@@ -237,7 +237,7 @@ def test_the_posterior_of_a_longer_experiment_is_exact():
     # nor padding be counted.
     xis, ys = (1.2, -0.7, 2.0, 1.5, -2.0), (0.5, -1.0, 2.4, 1.0, -1.5)
     known = [
-        Record(i + 1, ProposedDesign(0, i + 1, (x,), ""), (x,), (y,), "", 0)
+        StepRecord(i + 1, ProposedDesign(0, i + 1, (x,), ""), (x,), (y,), "", 0)
         for i, (x, y) in enumerate(zip(xis, ys, strict=True))
     ]
     V = 1 / (1 + sum(x**2 for x in xis))

@@ -12,7 +12,7 @@ import pytest
 from scipy.stats import norm
 
 from scorebed.errors import ScorebedError
-from scorebed.session.events import ProposedDesign, Record
+from scorebed.session.events import ProposedDesign, StepRecord
 from scorebed.session.posterior import IMPROBABLE, PARTICLES, Beliefs
 from scorebed.session.session import Session
 from scorebed.tasks.base import Gaussian, History
@@ -27,7 +27,7 @@ XIS, YS = (1.2, -0.7, 2.0), (0.5, -1.0, 2.4)
 
 def records(ys=YS, xis=XIS):
     return [
-        Record(
+        StepRecord(
             i + 1, ProposedDesign(0, i + 1, (xi,), ""), (xi,), None if y is None else (y,), "", 0
         )
         for i, (y, xi) in enumerate(zip(ys, xis, strict=True))

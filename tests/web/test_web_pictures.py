@@ -8,7 +8,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install 'scorebed[web]'")
 
-from scorebed.session.events import ExperimentState, ProposedDesign, Record
+from scorebed.session.events import ExperimentState, ProposedDesign, StepRecord
 from scorebed.session.posterior import MarginalSummary, Posterior
 from scorebed.session.what_if import Expectation
 from scorebed.tasks import TASKS, make_task
@@ -34,7 +34,7 @@ def numbers(root):
 def experiment(task, y=0.3, x=0.1):
     dx, dy = task.designs.dim, task.outcome_dim
     taken = tuple(
-        Record(
+        StepRecord(
             t,
             ProposedDesign(t, t, (x * t,) * dx, ""),
             None if t == 2 else (x * t,) * dx,

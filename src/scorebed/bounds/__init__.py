@@ -12,7 +12,7 @@ from jaxtyping import PRNGKeyArray
 from scorebed.bounds.base import Bound, Bounds, OnGroup, silent
 from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.importance import Importance, LaplaceImportance
-from scorebed.bounds.posterior import Posterior
+from scorebed.bounds.posterior import PosteriorBound
 from scorebed.bounds.smc import SMC
 from scorebed.errors import NoDensityError
 from scorebed.policies.base import Policy
@@ -59,7 +59,14 @@ BOUNDS: Registry[Bound] = Registry(
     "bound",
     {
         bound.name: bound
-        for bound in (Contrastive(), Importance(), SMC(), Tight(), LaplaceImportance(), Posterior())
+        for bound in (
+            Contrastive(),
+            Importance(),
+            SMC(),
+            Tight(),
+            LaplaceImportance(),
+            PosteriorBound(),
+        )
     },
     made_by="a subclass of Bound",
     accepts=lambda bound: isinstance(bound, Bound),
@@ -84,11 +91,11 @@ def register_bound(name: str) -> Callable[[type[SomeBound]], type[SomeBound]]:
     return register
 
 
-def usual_bound(task: Task, *, posterior: Posterior | None = None) -> Bound:
+def usual_bound(task: Task, *, posterior: PosteriorBound | None = None) -> Bound:
     """The bound that a run reports: contrastive, or a trained posterior's where the model has no
     density.
     """
-    return Contrastive() if task.has_density else posterior or Posterior()
+    return Contrastive() if task.has_density else posterior or PosteriorBound()
 
 
 def tight_bounds(
@@ -115,6 +122,6 @@ def tight_bounds(
         `Bounds` in nats, with standard errors and the likelihood evaluations spent.
 
     Raises:
-        NoDensityError: the task has no density. Use `bounds.posterior.Posterior`.
+        NoDensityError: the task has no density. Use `bounds.posterior.PosteriorBound`.
     """
     return Tight()(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)

@@ -54,7 +54,7 @@ def cosine_adam(steps: int) -> optax.GradientTransformation:
     return optax.chain(optax.clip_by_global_norm(10.0), optax.adam(schedule))
 
 
-class Posterior(Bound):
+class PosteriorBound(Bound):
     """A trained posterior, for any task, with or without a density; there is no upper bound.
 
     `inner` means nothing to it: no draws are made."""

@@ -217,7 +217,7 @@ class AnnealedParticles(NamedTuple):
     gain: Float[Array, "... N"]
 
 
-class Run(NamedTuple):
+class AnnealedRun(NamedTuple):
     """log Ẑ, what it would be were the first particle alone, and whether that ever had more than
     half of the weight.
     """
@@ -230,7 +230,7 @@ class Run(NamedTuple):
 class _State(NamedTuple):
     particles: AnnealedParticles
     log_weights: Float[Array, " N"]
-    run: Run
+    run: AnnealedRun
 
 
 class Annealing(eqx.Module):
@@ -249,7 +249,7 @@ class Annealing(eqx.Module):
         """λ_0 … λ_L."""
         return (jnp.arange(self.levels + 1, dtype=self.ys.dtype) / self.levels) ** 2
 
-    def run(self, count: int, path: AnnealedParticles | None, *, key: PRNGKeyArray) -> Run:
+    def run(self, count: int, path: AnnealedParticles | None, *, key: PRNGKeyArray) -> AnnealedRun:
         """`count` particles through all levels, of which the first follows a path, if there
         is one.
         """
@@ -258,7 +258,7 @@ class Annealing(eqx.Module):
         z = jax.vmap(jax.vmap(lambda key: self.density.sample(key=key)))(keys).reshape(count, -1).T
         zero = jnp.zeros((), self.ys.dtype)
         start = _State(
-            self._evaluate(z), jnp.zeros(count, self.ys.dtype), Run(zero, zero, zero > 0)
+            self._evaluate(z), jnp.zeros(count, self.ys.dtype), AnnealedRun(zero, zero, zero > 0)
         )
 
         def level(
@@ -355,12 +355,12 @@ def _resample(log_weights: Float[Array, " N"], *, key: PRNGKeyArray) -> Int[Arra
     return multinomial_resample(key, weights, len(weights))
 
 
-def _gathered(state: _State) -> Run:
+def _gathered(state: _State) -> AnnealedRun:
     """The estimate with the weights that are still to be counted."""
     n = len(state.log_weights)
     total = jax.nn.logsumexp(state.log_weights)
     first = state.log_weights[0]
-    return Run(
+    return AnnealedRun(
         state.run.log_evidence + total - math.log(n),
         state.run.alone + first - math.log(n),
         state.run.crowded | (first - total > math.log(0.5)),

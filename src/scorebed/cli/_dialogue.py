@@ -10,7 +10,7 @@ import numpy as np
 
 from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
-from scorebed.session.events import Change, Kind, ProposedDesign, Record, Vector
+from scorebed.session.events import Change, Kind, ProposedDesign, StepRecord, Vector
 from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import IMPROBABLE, QUANTILES, MarginalSummary
 from scorebed.session.session import Session
@@ -329,7 +329,7 @@ class Dialogue:
             rows,
         )
 
-    def _in_words(self, record: Record | Change) -> str:
+    def _in_words(self, record: StepRecord | Change) -> str:
         if isinstance(record, Change):
             return CHANGED[Kind(record.kind)]
         if record.y is None or record.used is None:

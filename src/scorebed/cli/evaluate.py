@@ -125,14 +125,14 @@ def _for_run(asked: "Bound", name: str, run: "Run") -> "Bound":
     run is configured for.
     """
     from scorebed.bounds.contrastive import Contrastive
-    from scorebed.bounds.posterior import Posterior
+    from scorebed.bounds.posterior import PosteriorBound
     from scorebed.errors import require
     from scorebed.runs.evaluation import reported_bound
 
     if run.task.has_density:
         return asked.for_task(run.task)
     require(
-        asked.name in (Contrastive.name, Posterior.name),
+        asked.name in (Contrastive.name, PosteriorBound.name),
         f"--bound {name}",
         got="a model without a density",
         expected="its only bound",

@@ -8,7 +8,7 @@ import math
 import sys
 from pathlib import Path
 
-from policy import ABOUT, Policy
+from policy import ABOUT, ExportedPolicy
 
 DESIGN, OUTCOME, T = ABOUT["designs"], ABOUT["outcomes"], ABOUT["horizon"]
 
@@ -22,7 +22,7 @@ def numbers(typed: str, quantities: list[dict]) -> list[float]:
 
 def main(log: Path, seed: int) -> None:
     steps = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    policy = Policy(seed := steps[0]["seed"] if steps else seed)
+    policy = ExportedPolicy(seed := steps[0]["seed"] if steps else seed)
     while len(steps) < T:
         xi = policy.design(steps)
         at = ", ".join(f"{q['name']} {xi[i]:.6g} {q['unit']}".strip() for i, q in enumerate(DESIGN))

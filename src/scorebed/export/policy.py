@@ -1,6 +1,6 @@
 """The policy in this folder, run by JAX if it is installed, else by onnxruntime:
 
-Policy(seed=0).design([{"xi": [0.5], "y": [1.2]}, …])     the next design after these steps
+ExportedPolicy(seed=0).design([{"xi": [0.5], "y": [1.2]}, …])     the next design after these steps
 """
 
 import importlib.util
@@ -17,7 +17,7 @@ HERE = Path(__file__).resolve().parent
 ABOUT = json.loads((HERE / "manifest.json").read_text())
 
 
-class Policy:
+class ExportedPolicy:
     """The policy of one experiment. `seed` is the seed of its noise, `make` the way to run it:
     `by_jax` or `by_onnx`.
     """

@@ -10,12 +10,12 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed._jit import jit_once
 from scorebed.densities.mixture_posterior import MixturePosterior
-from scorebed.errors import require
 from scorebed.keys import named
 from scorebed.methods.base import Job, require_room
 from scorebed.methods.fields import Count, Decay, NonNegative, Positive, whole
 from scorebed.methods.gradient import GradientMethod, capped
 from scorebed.methods.sections import require_falling
+from scorebed.methods.settings import PairError
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
@@ -102,7 +102,7 @@ class FlowTraining:
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
 
     def __post_init__(self) -> None:
-        require_falling("density.floor_rate", self.floor_rate, self.learning_rate)
+        require_falling("floor_rate", self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -129,14 +129,11 @@ class PosteriorSizes:
     """Largest norm of a gradient; longer ones are shortened to it."""
 
     def __post_init__(self) -> None:
-        require_falling("density.floor_rate", self.floor_rate, self.learning_rate)
-        require(
-            self.width % self.heads == 0,
-            "density.heads",
-            got=self.heads,
-            expected=f"a divisor of density.width, {self.width}",
-            fix="change one of the two by --set.",
-        )
+        require_falling("floor_rate", self)
+        if self.width % self.heads:
+            raise PairError(
+                "heads", "width", got=self.heads, limit=self.width, expected="a divisor of"
+            )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,9 @@ stage 2, and listed the settings of every method in every run.
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from scorebed.methods import METHODS
 from scorebed.methods.reading import own_table
+from scorebed.methods.settings import settings_of
 
 # (section, key) → the same; OWN is the section of the run's method.
 OWN = ""
@@ -34,8 +36,11 @@ def renamed(section: str, key: str, method: str) -> tuple[str, str]:
     if section == DENSITY:
         owner = own_table(method) if method in (*WITH_FLOW, *WITH_POSTERIOR) else POSTERIOR
         return owner, key if method in WITH_FLOW else OF_POSTERIOR.get(key, key)
-    section, key = MOVED.get((section, key), (section, key))
-    return section or own_table(method), key
+    new, name = MOVED.get((section, key), (section, key))
+    if new == OWN:  # settings of some methods; told to others as it was written
+        owns = method in METHODS and name in settings_of(METHODS[method])
+        return (own_table(method), name) if owns else (section, key)
+    return new, name
 
 
 def revalued(section: str, key: str, value: Any) -> Any:

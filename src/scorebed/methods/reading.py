@@ -5,13 +5,13 @@ own, [policy_training] or [score]; the others are the table of the method's name
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
 from scorebed.methods.score import ScoreSection
-from scorebed.methods.settings import INLINE, Setting, check_section, settings_of
+from scorebed.methods.settings import INLINE, Setting, check_section, make_section, settings_of
 
 
 def method_class(name: str) -> type[Method]:
@@ -19,9 +19,20 @@ def method_class(name: str) -> type[Method]:
     return METHODS.find(name)
 
 
+# What a configuration has besides: no method's own table is called that.
+RESERVED = frozenset(
+    (
+        *("task", "method", "preset", "policy", "sampler", "policies", "repeats", "seed"),
+        *("budget", "score_run", "sources", "history", "evaluation", "posterior"),
+        *("policy_training", "score"),
+    )
+)
+
+
 def own_table(name: str) -> str:
     """The table of a method's own settings: its name, or the NAME of FILE.py:NAME."""
-    return name.rpartition(":")[2].lower()
+    table = name.rpartition(":")[2].lower()
+    return f"{table}_method" if table in RESERVED else table
 
 
 def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
@@ -33,7 +44,7 @@ def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, 
         if kind is ScoreSection:
             section = values.get(field, {})
             chosen = section.get("kind") if isinstance(section, Mapping) else None
-            tables[field] = ScoreSection.settings(str(chosen))
+            tables[field] = ScoreSection.settings(chosen)
         elif kind is not hint:
             own |= settings_of(kind)
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
@@ -43,30 +54,25 @@ def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, 
     return tables | ({own_table(name): own} if own else {})
 
 
-def read_method(name: str, values: Mapping[str, Any]) -> Method:
-    """The method of a name with the settings of its tables; every fault is one line."""
-    cls, tables = method_class(name), table_settings(name, values)
-    known = [f"{table}.{key}" for table, keys in tables.items() for key in keys]
-    own = (
-        check_section(
-            tables.get(own_table(name), {}),
-            values.get(own_table(name), {}),
-            f"{own_table(name)}.",
-            known,
-        )
-        if own_table(name) in tables
-        else {}
-    )
+def read_method(name: str, values: Mapping[str, Any], known: Sequence[str] = ()) -> Method:
+    """The method of a name with the settings of its tables; every fault is one line. `known` are
+    all keys of the configuration, for the answer to a misspelt one.
+    """
+    cls, tables, table = method_class(name), table_settings(name, values), own_table(name)
+    known = known or [f"{each}.{key}" for each, keys in tables.items() for key in keys]
+    own: dict[str, Any] = {}
+    if table in tables:
+        own = check_section(tables[table], values.get(table, {}), f"{table}.", known)
     fields: dict[str, Any] = {}
     for field, hint in _fields(cls).items():
         kind = get_args(hint)[0] if INLINE in get_args(hint) else hint
         if kind is ScoreSection:
             fields[field] = ScoreSection.read(values.get(field, {}), known)
         elif kind is not hint:
-            fields[field] = kind(**{key: own[key] for key in settings_of(kind)})
+            fields[field] = make_section(kind, {k: own[k] for k in settings_of(kind)}, f"{table}.")
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            section = values.get(field, {})
-            fields[field] = kind(**check_section(tables[field], section, f"{field}.", known))
+            checked = check_section(tables[field], values.get(field, {}), f"{field}.", known)
+            fields[field] = make_section(kind, checked, f"{field}.")
         else:
             fields[field] = own[field]
     return cls(**fields)

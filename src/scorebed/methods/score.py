@@ -5,7 +5,7 @@ stage 2   ∇_φ I = E[d/dφ log p(y | ξ, θ) − s_y ∂y/∂φ − s_ξ ∂ξ
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
 import equinox as eqx
@@ -17,10 +17,10 @@ from jaxtyping import PRNGKeyArray, PyTree
 from scorebed.errors import UnknownNameError, require
 from scorebed.keys import named
 from scorebed.methods.base import Job, require_room
-from scorebed.methods.fields import Count
+from scorebed.methods.fields import Count, Name
 from scorebed.methods.gradient import GradientMethod
 from scorebed.methods.sections import PolicyTraining, ScoreTraining
-from scorebed.methods.settings import Setting, check_section, settings_of
+from scorebed.methods.settings import Setting, check_section, make_section, settings_of
 from scorebed.scores import SCORES
 from scorebed.scores.base import Score, ScoreKind
 from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
@@ -53,40 +53,38 @@ class ScoreSection:
     seeds: int = 1
 
     @staticmethod
-    def settings(kind: str) -> dict[str, Setting]:
-        """All keys of the section for a kind of score."""
-        if kind not in SCORES:
-            raise UnknownNameError("value of score.kind", kind, SCORES)
-        own = settings_of(SCORES[kind])
-        training = settings_of(ScoreTraining) if SCORES[kind].trained else {}
+    def settings(kind: object) -> dict[str, Setting]:
+        """All keys of the section for a kind of score; without one, those that every kind has."""
         names = {
-            "kind": Setting(str, ..., "The kind of score."),
+            "kind": Setting(Name, ..., "The kind of score."),
             "seeds": Setting(
                 Count,
                 1,
                 "Number of scores, trained from different seeds; policies are split among them.",
             ),
         }
-        return names | own | training
+        if not isinstance(kind, str):
+            return names
+        if kind not in SCORES:
+            raise UnknownNameError("value of score.kind", kind, SCORES)
+        training = settings_of(ScoreTraining) if SCORES[kind].trained else {}
+        return names | settings_of(SCORES[kind]) | training
 
     @classmethod
-    def read(cls, values: Mapping[str, Any], known: list[str]) -> "ScoreSection":
+    def read(cls, values: object, known: Sequence[str] = ()) -> "ScoreSection":
         """The section from the values of a configuration."""
-        kind = values.get("kind")
-        require(
-            isinstance(kind, str),
-            "score.kind",
-            got=repr(kind),
-            expected="a kind of score",
-            fix="choose a preset, or give it by --set score.kind=particles.",
-        )
-        checked = check_section(cls.settings(str(kind)), values, "score.", known)
-        made = SCORES[str(kind)]
-        own = {name: checked[name] for name in settings_of(made)}
+        kind = values.get("kind") if isinstance(values, Mapping) else None
+        if isinstance(values, Mapping) and not isinstance(kind, str):
+            values = {"kind": kind} if "kind" in values else {}  # its other keys depend on it
+        checked = check_section(cls.settings(kind), values, "score.", known)
+        name = checked["kind"]
+        made = SCORES[name]
+        own = {key: checked[key] for key in settings_of(made)}
         training = None
         if made.trained:
-            training = ScoreTraining(**{name: checked[name] for name in settings_of(ScoreTraining)})
-        return cls(name=str(kind), kind=made(**own), training=training, seeds=checked["seeds"])
+            settings = {key: checked[key] for key in settings_of(ScoreTraining)}
+            training = make_section(ScoreTraining, settings, "score.")
+        return cls(name=name, kind=made(**own), training=training, seeds=checked["seeds"])
 
     def values(self) -> dict[str, Any]:
         """What `read` takes."""

@@ -1,9 +1,8 @@
 """Sections of a configuration that several methods share. Nothing here knows of arrays."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, Any
 
-from scorebed.errors import require
 from scorebed.methods.fields import (
     LARGEST,
     Count,
@@ -15,6 +14,7 @@ from scorebed.methods.fields import (
     choice,
     whole,
 )
+from scorebed.methods.settings import PairError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -63,7 +63,7 @@ class PolicyTraining:
     """Steps without a better estimate after which training ends; 0 for all steps."""
 
     def __post_init__(self) -> None:
-        require_falling("policy_training.final_rate", self.final_rate, self.learning_rate)
+        require_falling("final_rate", self)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,16 +94,11 @@ class ScoreTraining:
     """Decay of the moving average of the parameters that is kept; 0 keeps the last ones."""
 
     def __post_init__(self) -> None:
-        require_falling("score.floor_rate", self.floor_rate, self.learning_rate)
+        require_falling("floor_rate", self)
 
 
-def require_falling(key: str, last: float, first: float) -> None:
+def require_falling(last: str, section: Any) -> None:
     """Refuse a learning rate that would end above where it starts."""
-    section, _, _ = key.rpartition(".")
-    require(
-        last <= first,
-        key,
-        got=last,
-        expected=f"at most {section}.learning_rate, {first}",
-        fix=f"change one of the two by --set {key}=VALUE.",
-    )
+    rate, first = getattr(section, last), section.learning_rate
+    if rate > first:
+        raise PairError(last, "learning_rate", got=rate, limit=first, expected="at most")

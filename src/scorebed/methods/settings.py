@@ -11,8 +11,8 @@ import functools
 import inspect
 import itertools
 import textwrap
-from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple, TypeVar, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
@@ -25,6 +25,8 @@ INLINE = "inline"
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
 _PLAIN = {int: AnyWhole, float: AnyNumber}
+
+Made = TypeVar("Made")
 
 
 class Setting(NamedTuple):
@@ -75,17 +77,42 @@ def check_section(
     return {name: getattr(checked, name) for name in settings}
 
 
+class PairError(InvalidValueError):
+    """Two settings of one section that do not go together; `at` names the section."""
+
+    def __init__(self, key: str, other: str, *, got: object, limit: object, expected: str):
+        self.key, self.other = key, other
+        self.given: dict[str, Any] = {"got": got, "limit": limit, "expected": expected}
+        super().__init__(
+            key,
+            got=got,
+            expected=f"{expected} {other}, {limit}",
+            fix=f"change one of the two by --set {key}=VALUE.",
+        )
+
+    def at(self, prefix: str) -> "PairError":
+        """The same fault in the section of a prefix such as "score."."""
+        return PairError(prefix + self.key, prefix + self.other, **self.given)
+
+
+def make_section(section: Callable[..., Made], values: Mapping[str, Any], prefix: str) -> Made:
+    """A section of checked values; what does not go together is told with the section's name."""
+    try:
+        return section(**values)
+    except PairError as error:
+        raise error.at(prefix) from None
+
+
 def unknown_key(key: str, keys: Iterable[str]) -> UnknownNameError:
-    """A key that no section has, with what it may have meant: the same name elsewhere, else the
-    keys of its section, else those of the top.
+    """A key that no section has, with what it may have meant: the same name elsewhere, the keys of
+    its section, the key that it continues, or those of the top.
     """
-    keys, (section, _, last) = list(keys), key.rpartition(".")
+    keys, (section, _, last) = sorted(set(keys)), key.rpartition(".")
     elsewhere = [each for each in keys if each.rpartition(".")[2] == last and each != last]
     start = f"{section}." if section else ""
     near = [each for each in keys if each.startswith(start) and "." not in each[len(start) :]]
-    return UnknownNameError(
-        "key", _short(key), elsewhere or near or [each for each in keys if "." not in each]
-    )
+    above = [section] if section in keys else [each for each in keys if "." not in each]
+    return UnknownNameError("key", _short(key), elsewhere or near or above)
 
 
 @functools.lru_cache(maxsize=256)
@@ -109,6 +136,8 @@ def _explain(
     if detail["type"] in _MISSING:
         fix = f"choose a preset, or give it in the file or by --set {key}=VALUE."
         return InvalidValueError(key, got="nothing", expected=f"a value ({meaning})", fix=fix)
+    if isinstance(detail["input"], Mapping) and detail["input"]:  # score.steps.x
+        return unknown_key(f"{key}.{next(iter(detail['input']))}", [key])
     context = detail.get("ctx", {})
     if "names" in context and isinstance(detail["input"], str):
         return UnknownNameError(f"value of {key}", _short(detail["input"]), context["names"])

@@ -15,7 +15,7 @@ from scorebed.inference.history import learn_history
 from scorebed.methods.reading import own_table
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import check_upfront, upfront_files
-from scorebed.runs.config import RunConfig, make_config
+from scorebed.runs.config import RunConfig, chosen_method, make_config
 from scorebed.runs.durable import replace_file
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
@@ -75,11 +75,12 @@ class NewRun:
 
 def plan(request: Request) -> NewRun:
     """The run that a user asks for, checked."""
+    method_name = chosen_method(request.overrides, request.file) or request.method
     values = preset_values(
         request.preset,
         request.task_name,
         request.task,
-        method=request.method,
+        method=method_name,
         policy=request.policy,
         policies=request.policies,
         score_kind=request.score_kind,

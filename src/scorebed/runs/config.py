@@ -15,13 +15,20 @@ from typing import Annotated, Any, NamedTuple
 
 import tomli_w
 
-from scorebed.errors import InvalidValueError, NewerFormatError
+from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
+from scorebed.methods import METHODS
 from scorebed.methods._densities import PosteriorTraining
-from scorebed.methods.aliases import renamed, revalued, upgraded
+from scorebed.methods.aliases import POSTERIOR, renamed, revalued, upgraded
 from scorebed.methods.base import Method
 from scorebed.methods.fields import Count, Name, Seed, digest, whole
 from scorebed.methods.reading import method_values, read_method, table_settings
-from scorebed.methods.settings import Setting, check_section, settings_of, unknown_key
+from scorebed.methods.settings import (
+    Setting,
+    check_section,
+    make_section,
+    settings_of,
+    unknown_key,
+)
 from scorebed.runs.durable import explained
 from scorebed.runs.sections import EvaluationConfig, HistoryConfig
 
@@ -88,7 +95,7 @@ class RunConfig(RunSettings):
 
 # Tables that do not depend on the method; those of the second line may be missing.
 TABLES = {"evaluation": EvaluationConfig}
-OPTIONAL = {"sources": Sources, "history": HistoryConfig, "posterior": PosteriorTraining}
+OPTIONAL = {"sources": Sources, "history": HistoryConfig, POSTERIOR: PosteriorTraining}
 
 
 class Used(NamedTuple):
@@ -105,40 +112,48 @@ def make_config(
     """The configuration from a preset's values, a TOML file over them, and `key=value` overrides
     over both.
     """
-    chosen = read_toml(file) if file is not None else {}
-    method = str(chosen.get("method", preset_values.get("method", "")))
-    chosen = merge(_renamed(chosen, method), overrides, method)
+    method = chosen_method(overrides, file) or str(preset_values.get("method", ""))
+    from_file = read_toml(file) if file is not None else {}
+    chosen = merge(_renamed(from_file, method), overrides, method)
+    _refuse_posterior(preset_values, chosen)
     values = _over(preset_values, chosen)
     # Another kind of score has other settings than the preset's: what it does not use goes.
-    for table, keys in _tables(values).items():
-        given, both = chosen.get(table, {}), values.get(table)
-        if isinstance(given, Mapping) and isinstance(both, Mapping):
-            values[table] = {k: v for k, v in both.items() if k in keys or k in given}
+    before, after = _tables(preset_values), _tables(values)
+    for table in [each for each in after if _is_table(values.get(each))]:
+        given, lost = chosen.get(table, {}), before.get(table, {}).keys() - after[table].keys()
+        values[table] = {k: v for k, v in values[table].items() if k in given or k not in lost}
     return from_values(values)
+
+
+def chosen_method(overrides: Sequence[str] = (), file: Path | None = None) -> str:
+    """The method that overrides or a file name; empty if they name none."""
+    from_file = read_toml(file) if file is not None else {}
+    named = [each.partition("=")[2] for each in overrides if each.partition("=")[0] == "method"]
+    method = _toml_value(named[-1].strip()) if named else from_file.get("method", "")
+    return method if isinstance(method, str) else ""
 
 
 def from_values(values: Mapping[str, Any]) -> RunConfig:
     """A configuration from nested values. Every fault is one line that names the key."""
-    tables = _tables(values)
-    top, known = (
-        settings_of(RunSettings),
-        [f"{table}.{key}" for table, keys in tables.items() for key in keys],
-    )
-    plain = {key: value for key, value in values.items() if key not in tables}
-    for key, value in plain.items():
-        if isinstance(value, Mapping) and key not in top:
-            first = next(iter(value), "")
-            raise unknown_key(f"{key}.{first}" if first else key, [*top, *tables, *known])
-    run = check_section(top, plain, "", [*tables, *known])
+    tables, top = _tables(values), settings_of(RunSettings)
+    known = [*top, *tables, *(f"{table}.{key}" for table, keys in tables.items() for key in keys)]
+    below = {key: next(iter(value), "") for key, value in values.items() if _is_table(value)}
+    if names := [key for key in below if key in top]:  # policy.steps: a name has no keys
+        raise unknown_key(f"{names[0]}.{below[names[0]]}", known)
+    plain = {key: value for key, value in values.items() if key not in {*tables, *below}}
+    run = check_section(top, plain, "", known)
+    if unused := [key for key in below if key not in tables]:
+        raise _unused(unused[0], below[unused[0]], run["method"], known)
     sections: dict[str, Any] = {}
     section: Any
     for table, section in (TABLES | OPTIONAL).items():
         if table in values or table in TABLES:
             checked = check_section(tables[table], values.get(table, {}), f"{table}.", known)
-            sections[table] = section(**checked)
+            sections[table] = make_section(section, checked, f"{table}.")
         else:
             sections[table] = None if section is PosteriorTraining else section()
-    return RunConfig(**run, **sections, trained_by=read_method(run["method"], values))
+    method = read_method(run["method"], values, known)
+    return RunConfig(**run, **sections, trained_by=method)
 
 
 def merge(values: Mapping[str, Any], overrides: Sequence[str], method: str = "") -> dict[str, Any]:
@@ -232,7 +247,9 @@ def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
             expected=f"at most format {FORMAT}",
             fix="install a newer version of scorebed.",
         )
-    return values if number == FORMAT else upgraded(values, _tables(values))
+    # A file of a few settings has their old names alone: `make_config` knows those.
+    whole = number < FORMAT and "method" in values
+    return upgraded(values, _tables(values)) if whole else values
 
 
 def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
@@ -240,6 +257,38 @@ def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
     method = values.get("method")
     fixed = {name: settings_of(section) for name, section in (TABLES | OPTIONAL).items()}
     return fixed | (table_settings(method, values) if isinstance(method, str) else {})
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, Mapping)
+
+
+def _refuse_posterior(preset_values: Mapping[str, Any], chosen: Mapping[str, Any]) -> None:
+    """A posterior bounds models without a density: where the preset has none, none is used."""
+    given = chosen.get(POSTERIOR)
+    if POSTERIOR in preset_values or given is None:
+        return
+    key = next(iter(given), "") if isinstance(given, Mapping) else ""
+    raise InvalidValueError(
+        f"{POSTERIOR}.{key}" if key else POSTERIOR,
+        got="a setting for models without a density",
+        expected="one that this run uses",
+        fix="leave it out.",
+    )
+
+
+def _unused(table: str, key: str, method: str, known: Sequence[str]) -> ScorebedError:
+    """A table that the run does not use: one of another method, or no method's."""
+    name = f"{table}.{key}" if key else table
+    users = [each for each in METHODS if table in table_settings(each, {})]
+    if not users:
+        return unknown_key(name, known)
+    return InvalidValueError(
+        name,
+        got=f"a setting of {', '.join(users)}",
+        expected=f"one that a run of {method} uses",
+        fix="leave it out.",
+    )
 
 
 def _renamed(values: Mapping[str, Any], method: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 from scorebed.bounds import Tight, usual_bound
 from scorebed.bounds.base import Bound
 from scorebed.bounds.contrastive import SATURATED, Contrastive
-from scorebed.bounds.posterior import Posterior
+from scorebed.bounds.posterior import PosteriorBound
 from scorebed.errors import InvalidValueError
 from scorebed.methods._densities import density_optimiser, fresh_posterior
 from scorebed.runs.config import RunConfig
@@ -17,7 +17,7 @@ from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
-CONTRASTIVE, POSTERIOR = Contrastive.name, Posterior.name
+CONTRASTIVE, POSTERIOR = Contrastive.name, PosteriorBound.name
 
 
 def reported_bound(config: RunConfig, task: Task) -> Bound:
@@ -34,7 +34,7 @@ def reported_bound(config: RunConfig, task: Task) -> Bound:
             expected="the sizes of a posterior to bound with",
             fix="choose a preset, or give them in the file.",
         )
-    posterior = Posterior(
+    posterior = PosteriorBound(
         steps=sizes.steps,
         batch=sizes.batch,
         decay=sizes.ema,
@@ -82,9 +82,7 @@ def in_words(record: Mapping[str, Any]) -> str:
 
 
 def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -> str:
-    """One line about a lower bound that says little but log(M+1), and what to do; nothing if it
-    says more.
-    """
+    """One line about a saturated lower bound, and what to do; nothing about any other."""
     share, ceiling = values.get("saturated"), values.get("ceiling")
     if (
         not isinstance(share, int | float)
@@ -93,9 +91,8 @@ def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -
     ):
         return ""
     return (
-        f"{share:.0%} of the trajectories of {whose} are pressed against the ceiling log(M+1) = "
-        f"{ceiling:.2f} nats: "
-        "the lower bound is loose; raise evaluation.inner"
+        f"{share:.0%} of the trajectories of {whose} are saturated: the lower bound cannot exceed "
+        f"log(M+1) = {ceiling:.2f} nats; raise evaluation.inner"
         + (f", or: {command}" if command else ".")
     )
 

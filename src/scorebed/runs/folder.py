@@ -2,7 +2,8 @@
 and the trained networks.
 
 A folder is a run from the moment that it holds its configuration. One process at a time owns it and
-may write; anybody may read."""
+may write; anybody may read. A configuration holds a method, whose import is slow: it is imported
+when it is read or written, so that a folder that is in use is refused at once."""
 
 import itertools
 import logging
@@ -11,11 +12,10 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from scorebed.errors import RunFolderError, require
 from scorebed.runs import strict_json
-from scorebed.runs.config import RunConfig, from_values, read_toml, to_toml
 from scorebed.runs.durable import (
     explained,
     make_folder,
@@ -26,6 +26,9 @@ from scorebed.runs.durable import (
 from scorebed.runs.env import environment
 from scorebed.runs.lock import Lock
 from scorebed.runs.strict_json import Json
+
+if TYPE_CHECKING:
+    from scorebed.runs.config import RunConfig
 
 CONFIG, METRICS, ENV, LOCK = "config.toml", "metrics.jsonl", "env.json", "lock"
 
@@ -43,7 +46,9 @@ class RunFolder:
         self._lock = Lock(path / LOCK)
 
     @classmethod
-    def create(cls, path: Path, config: RunConfig, *, on_warning: OnWarning = _log) -> "RunFolder":
+    def create(
+        cls, path: Path, config: "RunConfig", *, on_warning: OnWarning = _log
+    ) -> "RunFolder":
         """A new run, owned by this process. What exists already is never overwritten."""
         try:
             with explained("making the run folder", path):
@@ -54,7 +59,7 @@ class RunFolder:
 
     @classmethod
     def create_next(
-        cls, parent: Path, config: RunConfig, *, on_warning: OnWarning = _log
+        cls, parent: Path, config: "RunConfig", *, on_warning: OnWarning = _log
     ) -> "RunFolder":
         """A new run named TASK-METHOD-N in `parent`, with the first N that is free. Processes that
         race get different ones.
@@ -62,7 +67,7 @@ class RunFolder:
         with explained("making the run folder", parent):
             make_folder(parent)
             for number in itertools.count(1):
-                path = parent / f"{_slug(config.task)}-{config.method}-{number}"
+                path = parent / f"{_slug(config.task)}-{_slug(config.method)}-{number}"
                 try:
                     path.mkdir()
                 except FileExistsError:
@@ -110,8 +115,10 @@ class RunFolder:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def config(self) -> RunConfig:
+    def config(self) -> "RunConfig":
         """The resolved configuration."""
+        from scorebed.runs.config import from_values, read_toml
+
         return from_values(read_toml(self.path / CONFIG))
 
     def checkpoint_folder(self, stage: str) -> Path:
@@ -191,7 +198,9 @@ class RunFolder:
         if len(kept) < len(lines):
             replace_file(self.path / METRICS, b"".join(kept))
 
-    def _begin(self, config: RunConfig) -> "RunFolder":
+    def _begin(self, config: "RunConfig") -> "RunFolder":
+        from scorebed.runs.config import to_toml
+
         try:
             self.own()
             replace_file(self.path / CONFIG, to_toml(config).encode())
@@ -271,9 +280,9 @@ def _cannot_create(path: Path) -> RunFolderError | None:
     return None
 
 
-def _slug(task: str) -> str:
-    """A task's name as part of a folder's: of FILE.py:NAME, the NAME."""
-    return re.sub(r"[^a-z0-9]+", "-", task.rpartition(":")[2].lower()).strip("-")[:80] or "task"
+def _slug(name: str) -> str:
+    """The name of a task or method as part of a folder's: of FILE.py:NAME, the NAME."""
+    return re.sub(r"[^a-z0-9]+", "-", name.rpartition(":")[2].lower()).strip("-")[:80] or "task"
 
 
 def _plain(name: str, what: str, pattern: str) -> str:

@@ -5,13 +5,13 @@ An outcome is new, a repetition, or a mistake (`repeated`); the other functions 
 undo, a correction or a request that comes too late, too early or for something else."""
 
 from scorebed.errors import ConflictError, InvalidValueError
-from scorebed.session.events import Change, ExperimentState, Record
+from scorebed.session.events import Change, ExperimentState, StepRecord
 from scorebed.session.store import Experiment
 from scorebed.session.validation import ExperimentRequest, Submission
 from scorebed.tasks.base import Task
 
 
-def repeated(state: ExperimentState, sent: Submission) -> Record | None:
+def repeated(state: ExperimentState, sent: Submission) -> StepRecord | None:
     """The record that a submission repeats, None if it is new; `ConflictError` if it is neither."""
     before = state.submissions.get(sent.token) if sent.token is not None else None
     if before is not None:
@@ -57,7 +57,7 @@ def _step_of(state: ExperimentState, sent: Submission) -> int | None:
     return record.step
 
 
-def repeated_skip(state: ExperimentState, step: int | None) -> Record | None:
+def repeated_skip(state: ExperimentState, step: int | None) -> StepRecord | None:
     """The record of a step that was skipped before, None if it is still to come; `ConflictError` if
     it was measured.
     """
@@ -137,7 +137,7 @@ def require_horizon(state: ExperimentState, horizon: int) -> None:
         )
 
 
-def undoable(state: ExperimentState, step: int | None) -> Record | Change | None:
+def undoable(state: ExperimentState, step: int | None) -> StepRecord | Change | None:
     """What an undo takes back, None for the end; `step` refuses anything but that step."""
     last = None if state.finished else state.last
     if not state.finished and last is None:
@@ -147,7 +147,7 @@ def undoable(state: ExperimentState, step: int | None) -> Record | Change | None
             expected="one",
             fix="there is nothing to take back.",
         )
-    if step is not None and (not isinstance(last, Record) or step != last.step):
+    if step is not None and (not isinstance(last, StepRecord) or step != last.step):
         got = "the end" if last is None else f"step {last.step} as the last"
         raise ConflictError(
             f"an undo of step {step}",
@@ -158,7 +158,7 @@ def undoable(state: ExperimentState, step: int | None) -> Record | Change | None
     return last
 
 
-def correctable(state: ExperimentState, step: int) -> Record:
+def correctable(state: ExperimentState, step: int) -> StepRecord:
     """The record of a step that was measured, of an experiment that is not finished."""
     record = state.records[step - 1] if 1 <= step <= len(state.records) else None
     if record is None or record.used is None or state.finished:
@@ -206,7 +206,7 @@ def require_request(
         )
 
 
-def _second_outcome(record: Record) -> ConflictError:
+def _second_outcome(record: StepRecord) -> ConflictError:
     return ConflictError(
         f"a second outcome of step {record.step}",
         got="one that differs from what is stored",

@@ -88,7 +88,7 @@ class ProposedDesign:
 
 
 @dataclasses.dataclass(frozen=True)
-class Record:
+class StepRecord:
     """A step that was taken: the design proposed, the one used, and the outcome; the last two are
     None if it was skipped.
     """
@@ -179,7 +179,7 @@ class ExperimentState:
 
     horizon: int
     sequence: int = 0
-    records: tuple[Record, ...] = ()
+    records: tuple[StepRecord, ...] = ()
     proposal: ProposedDesign | None = None
     finished: bool = False
     notes: tuple[Note, ...] = ()
@@ -201,16 +201,16 @@ class ExperimentState:
         return self.step > self.horizon
 
     @property
-    def measured(self) -> tuple[Record, ...]:
+    def measured(self) -> tuple[StepRecord, ...]:
         """The records with an outcome, in order: what policy and posterior are given."""
         return tuple(record for record in self.records if not record.skipped)
 
     @property
-    def last(self) -> Record | Change | None:
+    def last(self) -> StepRecord | Change | None:
         """What an undo takes back, unless the experiment is finished: the later one of the last
         step and the last change.
         """
-        both: tuple[Record | Change, ...] = (*self.records[-1:], *self.changes[-1:])
+        both: tuple[StepRecord | Change, ...] = (*self.records[-1:], *self.changes[-1:])
         return max(both, key=lambda act: act.sequence) if both else None
 
     @property
@@ -296,7 +296,7 @@ def _take(state: ExperimentState, event: Event) -> ExperimentState:
             _require(event.token not in submissions, "a token that was used before", "a new one")
             received = Received(event.step, used, y, event.sequence)
             submissions = MappingProxyType({**submissions, event.token: received})
-    record = Record(event.step, proposal, used, y, event.at, event.sequence)
+    record = StepRecord(event.step, proposal, used, y, event.at, event.sequence)
     return dataclasses.replace(
         state, records=(*state.records, record), proposal=None, submissions=submissions
     )

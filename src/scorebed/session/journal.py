@@ -18,7 +18,7 @@ from scorebed.session.events import (
     ExperimentState,
     Kind,
     ProposedDesign,
-    Record,
+    StepRecord,
     Vector,
     after,
 )
@@ -90,7 +90,7 @@ class Journal:
                     return known.proposal
                 self._store_proposal(known)
 
-    def enter(self, sent: Submission, *, with_next: bool) -> Record:
+    def enter(self, sent: Submission, *, with_next: bool) -> StepRecord:
         """Store an outcome, unless it is stored already; `with_next` the design that follows, by
         the same write. Without a step or proposal the one shown last is meant.
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from scorebed.session.events import Record, Vector
+from scorebed.session.events import StepRecord, Vector
 from scorebed.tasks.base import Task
 
 Pair: TypeAlias = tuple[Vector, Vector]
@@ -40,7 +40,7 @@ class AlongHistory(Generic[Value]):
         return [value for _, value in self._kept[: len(pairs) + 1]]
 
 
-def pairs_of(records: Sequence[Record]) -> list[Pair]:
+def pairs_of(records: Sequence[StepRecord]) -> list[Pair]:
     """(ξ, y) of the measured steps."""
     return [
         (record.used, record.y)

@@ -39,7 +39,7 @@ from scorebed.errors import NoDensityError, ScorebedError
 from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
-from scorebed.session.events import ProposedDesign, Record, Vector
+from scorebed.session.events import ProposedDesign, StepRecord, Vector
 from scorebed.session.measurements import AlongHistory, Pair, array, padded, pairs_of, stacked
 from scorebed.tasks.base import State, Task
 from scorebed.tasks.continued import state_after
@@ -150,29 +150,29 @@ class Beliefs:
         self._turn = threading.Lock()
         self._steps: AlongHistory[_Link] = AlongHistory(self._prior, self._grow)
 
-    def posterior(self, records: Sequence[Record]) -> Posterior:
+    def posterior(self, records: Sequence[StepRecord]) -> Posterior:
         """p(θ | measured steps of `records`); `ScorebedError` where no particle can have made them,
         or the model has no density.
         """
         return self._along(records)[-1].posterior
 
-    def information(self, records: Sequence[Record]) -> list[float]:
+    def information(self, records: Sequence[StepRecord]) -> list[float]:
         """Nats gained after no measurement, after one, and so on."""
         return [link.posterior.information for link in self._along(records)]
 
-    def predict(self, records: Sequence[Record], xi: Vector) -> tuple[MarginalSummary, ...]:
+    def predict(self, records: Sequence[StepRecord], xi: Vector) -> tuple[MarginalSummary, ...]:
         """The next outcome at design ξ, coordinate by coordinate: its predictive distribution given
         `records`.
         """
         outcomes = self.outcomes(records, xi)
         return _marginals(self.task.outcomes, outcomes)
 
-    def outcomes(self, records: Sequence[Record], xi: Vector) -> np.ndarray:
+    def outcomes(self, records: Sequence[StepRecord], xi: Vector) -> np.ndarray:
         """One possible next outcome at design ξ per particle."""
         theta, known, key = self._next(records)
         return np.asarray(_outcomes(self.task, theta, known, array(xi), key), np.float64)
 
-    def surprise(self, records: Sequence[Record], xi: Vector, y: Vector) -> float:
+    def surprise(self, records: Sequence[StepRecord], xi: Vector, y: Vector) -> float:
         """The probability that an outcome at ξ has a predictive density as small as that of `y`, or
         smaller.
 
@@ -185,20 +185,20 @@ class Beliefs:
     def warm(self, design: Vector) -> None:
         """Compile what the first measurements will need, on beliefs that are thrown away."""
         zeros = (0.0,) * self.task.outcome_dim
-        first = Record(1, ProposedDesign(0, 1, design, ""), design, zeros, "", 0)
+        first = StepRecord(1, ProposedDesign(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.particles)
         with contextlib.suppress(ScorebedError):  # outcomes that are all zero may be impossible
             scratch.posterior([first])
             scratch.surprise([], design, zeros)
             scratch.predict([], design)
 
-    def _along(self, records: Sequence[Record]) -> list[_Link]:
+    def _along(self, records: Sequence[StepRecord]) -> list[_Link]:
         if not self.task.has_density:
             raise NoDensityError(NO_DENSITY)
         with self._turn:
             return self._steps.values(pairs_of(records))
 
-    def _next(self, records: Sequence[Record]) -> tuple[Array, _History, PRNGKeyArray]:
+    def _next(self, records: Sequence[StepRecord]) -> tuple[Array, _History, PRNGKeyArray]:
         """What the outcome after `records` follows from: particles, history and a key."""
         pairs = pairs_of(records)
         shape = padded if self.task.states_follow_data else stacked

@@ -23,8 +23,8 @@ from scorebed.session.events import (
     ExperimentState,
     Kind,
     ProposedDesign,
-    Record,
     Remaining,
+    StepRecord,
     Vector,
     limits_data,
 )
@@ -156,7 +156,7 @@ class Session:
         step: int | None = None,
         proposal: int | None = None,
         token: str | None = None,
-    ) -> Record:
+    ) -> StepRecord:
         """Store the outcome of the next step, measured at ξ if that was not the design proposed.
 
         `step` or `proposal` (its id) say which step is meant, so that a repetition is recognised:
@@ -176,14 +176,14 @@ class Session:
         step: int | None = None,
         proposal: int | None = None,
         token: str | None = None,
-    ) -> Record:
+    ) -> StepRecord:
         """`observe`, with the proposal that follows stored by the same write to the disk. Where
         there is none, or others have entered something meanwhile, the outcome is stored alone.
         """
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=True)
 
-    def skip(self, *, step: int | None = None) -> Record:
+    def skip(self, *, step: int | None = None) -> StepRecord:
         """Give up the next step because the trial failed. Only where steps are independent. `step`
         as in `observe`.
         """
@@ -199,7 +199,7 @@ class Session:
                 conflicts.require_step(entry.state, step)
                 return entry.append(Kind.SKIPPED, {}).records[-1]
 
-    def undo(self, *, step: int | None = None) -> Record | Change | None:
+    def undo(self, *, step: int | None = None) -> StepRecord | Change | None:
         """Take back what came last: a step, a change of the circumstances, or `finish` (then None
         is returned). `step` refuses to undo anything but that step.
         """
@@ -208,7 +208,7 @@ class Session:
             entry.append(Kind.UNDONE, {}, step=len(entry.state.records))
             return last
 
-    def correct(self, step: int, y: Any, xi: Any = None) -> Record:
+    def correct(self, step: int, y: Any, xi: Any = None) -> StepRecord:
         """Replace the outcome of a measured step, and the design used if ξ is given."""
         given = validation.check_entry(self.task, y, xi)
         with self._journal.transaction() as entry:

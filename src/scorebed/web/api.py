@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.session.conflicts import repeated
-from scorebed.session.events import Record, Vector
+from scorebed.session.events import StepRecord, Vector
 from scorebed.session.posterior import IMPROBABLE
 from scorebed.session.session import Session
 from scorebed.session.validation import ParsedEntry, Submission
@@ -231,7 +231,7 @@ def make_api(hub: Hub) -> APIRouter:
     return api
 
 
-def _answer(session: Session, record: Record | None = None) -> Answer:
+def _answer(session: Session, record: StepRecord | None = None) -> Answer:
     """Whatever was stored stays stored, even if there is no next design."""
     problem = None
     try:
@@ -273,7 +273,7 @@ def _ask_about_next(session: Session, entry: ParsedEntry, body: Observe) -> None
         _ask(session, known.records, entry.xi or known.proposal.design, entry.y)
 
 
-def _ask(session: Session, records: Sequence[Record], used: Vector, y: Vector) -> None:
+def _ask(session: Session, records: Sequence[StepRecord], used: Vector, y: Vector) -> None:
     try:
         tail = session.beliefs.surprise(records, used, y)
     except ScorebedError:

@@ -14,7 +14,7 @@ import numpy as np
 from markupsafe import Markup
 
 from scorebed.session.events import ExperimentState as State
-from scorebed.session.events import Record, Vector
+from scorebed.session.events import StepRecord, Vector
 from scorebed.session.posterior import QUANTILES, Posterior
 from scorebed.session.posterior import MarginalSummary as Marginal
 from scorebed.session.what_if import Expectation
@@ -288,7 +288,7 @@ def _steps(edges: np.ndarray, heights: np.ndarray) -> list[tuple[float, float]]:
     return [*points, (float(edges[-1]), 0.0)]
 
 
-def _reading(task: Task, record: Record) -> str:
+def _reading(task: Task, record: StepRecord) -> str:
     """What was measured in a step."""
     values = zip(task.outcomes, record.y or (), strict=False)
     return f"step {record.step}: " + ", ".join(

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
 from scorebed.errors import InvalidValueError
-from scorebed.session.events import ExperimentState, ProposedDesign, Record, Vector
+from scorebed.session.events import ExperimentState, ProposedDesign, StepRecord, Vector
 from scorebed.session.validation import (
     ParsedEntry,
     check_vector,
@@ -290,7 +290,7 @@ def design_of(proposal: ProposedDesign) -> Design:
     return Design(id=proposal.id, step=proposal.step, design=list(proposal.design))
 
 
-def step_of(record: Record) -> Step:
+def step_of(record: StepRecord) -> Step:
     """A record as JSON."""
     return Step(
         step=record.step,
@@ -302,6 +302,6 @@ def step_of(record: Record) -> Step:
     )
 
 
-def record_of(state: ExperimentState, step: int) -> Record | None:
+def record_of(state: ExperimentState, step: int) -> StepRecord | None:
     """The record of a step, if it was taken."""
     return state.records[step - 1] if 1 <= step <= len(state.records) else None

@@ -16,9 +16,7 @@ def report(
     task: TaskOption = None,
     as_json: Json = False,
 ) -> None:
-    """Write RUN/report.html: bounds, curves, experiments, cost and settings in one self-contained
-    file.
-    """
+    """Write RUN/report.html: bounds, curves, experiments, cost and settings in a single file."""
     from scorebed.report import write_report
     from scorebed.runs.folder import RunFolder
     from scorebed.runs.user_task import task_of

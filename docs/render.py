@@ -1,6 +1,6 @@
 """Draw the pictures of README.md and docs/: python docs/render.py [FOLDER] (or `make docs`).
 
-Random designs of each task's own sampler, with fixed seeds: the same code draws the same pictures.
+Random designs of each task's sampler, with fixed seeds: equal code draws equal pictures.
 """
 
 import pathlib
@@ -13,7 +13,6 @@ from matplotlib.figure import Figure
 import scorebed as sb
 from scorebed.plots.experiments import draw_into
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.gravimetry import Gravimetry
 
 IMAGES = pathlib.Path(__file__).parent / "images"
 DPI = 110
@@ -27,7 +26,7 @@ def experiments(task: Task, count: int, *, seed: int) -> list[sb.Trajectory]:
 
 
 def overview() -> Figure:
-    """One experiment of each kind, side by side: the picture of the README."""
+    """One experiment of each kind, side by side, for the README."""
     figure = Figure(figsize=(12.6, 4.3), layout="constrained")
     columns = figure.subfigures(1, 3, wspace=0.03, width_ratios=(1.05, 1.0, 0.95))
     titles = {
@@ -44,7 +43,7 @@ def overview() -> Figure:
 
 def main(folder: pathlib.Path) -> None:
     tasks = {name: sb.make_task(name) for name in sb.TASKS} | {
-        "gravimetry-plane": Gravimetry(dim=2)
+        "gravimetry-plane": sb.make_task("gravimetry", dim=2)
     }
     pictures = {
         f"task-{name}": sb.draw_experiments(task, experiments(task, 2, seed=4))
@@ -52,7 +51,7 @@ def main(folder: pathlib.Path) -> None:
     }
     folder.mkdir(parents=True, exist_ok=True)
     for name, figure in (pictures | {"overview": overview()}).items():
-        # Without the version of matplotlib in it, a file changes only when its picture does.
+        # Without matplotlib's version in its metadata, a file changes only when its picture does.
         figure.savefig(folder / f"{name}.png", dpi=DPI, metadata={"Software": None})
         print(folder / f"{name}.png")
 

@@ -1,7 +1,7 @@
-"""Random designs on three tasks, and what they tell: python examples/first_rollout.py [FOLDER]
+"""Random designs on three tasks, and their information: python examples/first_rollout.py [FOLDER]
 
-Experiments are simulated and drawn; then many draws from the prior are weighted by their
-likelihoods, which gives the posterior p(θ | y, ξ) of each experiment and its information gain,
+Experiments are simulated and drawn. Draws from the prior are then weighted by their likelihoods,
+which gives the posterior p(θ | y, ξ) of each experiment and its information gain,
 KL(posterior ‖ prior), in nats. No policy is trained."""
 
 import math
@@ -36,7 +36,7 @@ def posterior_weights(task, thetas, runs):
 
 
 def information_gain(weights):
-    """KL(posterior ‖ prior) of each experiment; too small where it comes near log DRAWS."""
+    """KL(posterior ‖ prior) of each experiment; too small if it comes close to log DRAWS."""
     return math.log(weights.shape[1]) + jax.scipy.special.xlogy(weights, weights).sum(1)
 
 
@@ -65,9 +65,7 @@ def main(folder: pathlib.Path, names: tuple[str, ...] = TASKS) -> None:
         )
 
         singles = [jax.tree.map(lambda a, i=i: a[i], runs) for i in range(DRAWN)]
-        if (
-            name != "location-finding"
-        ):  # its sources can trade places, so their separate means say nothing
+        if name != "location-finding":  # its sources are exchangeable: their means say nothing
             mean = weights[0] @ thetas
             spread = jnp.sqrt(weights[0] @ (thetas - mean) ** 2)
             print(f"  the first of them   {'truth':>10} {'posterior':>10}")

@@ -131,3 +131,29 @@ def test_many_coordinates_in_tiles_are_as_without():
     np.testing.assert_allclose(
         jax.jit(lambda: log_likelihoods(task, thetas, ys, xis))(), each, rtol=2e-5, atol=1e-3
     )
+
+
+def test_the_structure_says_whether_states_follow_from_the_data():
+    kinds = {name: make() for name, make in EVERY.items()}
+    traits = {
+        name: (task.exchangeable_steps, task.exchangeable_transitions, task.states_follow_data)
+        for name, task in kinds.items()
+    }
+    assert traits == {
+        "location-finding": (True, False, True),
+        "pendulum": (False, True, True),
+        "double-link": (False, True, True),
+        "gravimetry": (True, False, True),
+        "history": (False, False, False),
+    }
+    with pytest.raises(ScorebedError, match="independent steps or Markov transitions"):
+        kinds["history"].states_before(jnp.zeros((5, 1)))
+
+
+def test_a_state_is_that_of_all_states():
+    task, ys = make_task("pendulum"), jr.normal(jr.key(0), (4, 2))
+    each = jnp.stack([task.state_before(ys, jnp.asarray(t)) for t in range(4)])
+    np.testing.assert_array_equal(each, task.states_before(ys))
+    iid = make_task("gravimetry")
+    assert iid.states_before(ys) is None
+    assert iid.state_before(ys, jnp.asarray(1)) is None

@@ -1,5 +1,4 @@
-"""Skeleton: a task whose state is carried from step to step and depends on θ. Change what is marked
-with «.
+"""Skeleton: a task with a state that depends on θ. Change the lines marked with «.
 
 scorebed check dosing.py:Mine
 scorebed train dosing.py:Mine --minutes 5

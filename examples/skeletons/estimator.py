@@ -1,4 +1,4 @@
-"""Skeleton: an estimator of the EIG of your own, and policies trained by it. Change what is marked
+"""Skeleton: your own estimator of the EIG, and policies trained by it. Change the lines marked
 with «.
 
 python estimator.py
@@ -17,7 +17,7 @@ INNER = 64  # «
 
 
 def estimate(task, policy, theta, noise, *, key):
-    """One trajectory → a scalar whose gradient in the policy is an estimate of that of the EIG.
+    """One trajectory → a scalar whose gradient in the policy estimates that of the EIG.
     (2·INNER + 1)·T NLE. «
 
     log p(y | θ, ξ) − log 1/2M Σ_m [p(y | f(z_m), ξ) + p(y | f(−z_m), ξ)]: nested Monte Carlo with
@@ -32,7 +32,7 @@ def estimate(task, policy, theta, noise, *, key):
 
 
 def main(steps=200):
-    """A policy for a task, trained by it. «"""
+    """A policy for a task, trained by the estimator. «"""
     task = sb.make_task("linear-gaussian")
     policies = sb.train_policies(
         task, estimate, "dad", count=2, steps=steps, batch=64, learning_rate=3e-3, key=jr.key(0)

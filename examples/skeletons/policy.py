@@ -1,5 +1,4 @@
-"""Skeleton: a policy of your own, for a task of your own or a built-in one. Change what is marked
-with «.
+"""Skeleton: your own policy, for your own task or a built-in one. Change the lines marked with «.
 
 scorebed train policy.py:task --policy mine --minutes 5
 scorebed live RUN --task policy.py:task
@@ -29,7 +28,7 @@ class Mine(Policy):
         self.space = task.designs
 
     def sample_noise(self, horizon, *, key):
-        """Everything random about it, one row per step; rows of length zero if nothing is. «"""
+        """All of its randomness, one row per step; rows of length zero if there is none. «"""
         return jnp.zeros((horizon, 0))
 
     def init(self):

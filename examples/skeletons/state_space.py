@@ -1,4 +1,4 @@
-"""Skeleton: a system that is observed in part, and through noise. Change what is marked with «.
+"""Skeleton: a system that is observed in part, and with noise. Change the lines marked with «.
 
 scorebed check state_space.py:Mine
 scorebed train state_space.py:Mine --minutes 5
@@ -24,7 +24,7 @@ class Mine(History, Gaussian):
     additive_noise = True  # « False if the noise depends on ξ, θ or the state
 
     def initial(self, theta):
-        """The state before the first step, seen and unseen. «"""
+        """The state before the first step, observed or not. «"""
         return jnp.zeros(2)
 
     def advance(self, theta, state, xi, y):
@@ -34,7 +34,7 @@ class Mine(History, Gaussian):
         return jnp.stack([heater + 5.0 * xi[0] - flow, sample + flow - loss * sample])
 
     def mean(self, theta, state, xi):
-        """What is seen of the state after this step, without noise. «"""
+        """The observed part of the state after this step, without noise. «"""
         return jnp.stack([self.advance(theta, state, xi, None)[1]])
 
     def scale(self, theta, state, xi):

@@ -2,6 +2,7 @@
 bad input is one line.
 """
 
+import dataclasses
 import json
 import math
 
@@ -105,12 +106,11 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
     """
     path.mkdir()
     rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
+    fields = {field.name for field in dataclasses.fields(scorebed.scores.SCORES["particles"])}
+    sizes = {k: v for k, v in {"width": 4, "particles": 2, "cloud": 2}.items() if k in fields}
     config = from_values(
         {"task": name, "method": "score", "preset": "quick", "policy": "static"}
-        | {
-            "score": rates
-            | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}
-        }
+        | {"score": rates | {"kind": "particles", "clip": 1.0} | sizes}
         | {
             "policy_training": rates
             | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}

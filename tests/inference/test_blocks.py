@@ -18,10 +18,13 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
 from scorebed.samplers.paper import reference_sampler
 from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.conditioned import with_known
+from scorebed.tasks.continued import continued
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.library.pendulum import Pendulum
 from scorebed.tasks.priors import Independent, Marginal
+from scorebed.tasks.sample_prior import LatentMixture, fit_mixture
 from scorebed.tasks.spaces import Quantity, Real
 
 
@@ -76,6 +79,15 @@ def test_the_blocks_of_built_in_tasks():
         False,
     ]
     assert LocationFinding(sources=1).narrow_posterior  # one source, too, can be approached
+
+
+def test_the_rest_of_an_experiment_tells_blocks_apart():
+    # Its prior is a posterior, which a latent map describes coordinate by coordinate.
+    task = LocationFinding(horizon=3)
+    rest = continued(task, LatentMixture(task.prior, fit_mixture(np.eye(4))), [[0.0, 0.0]], [[1.0]])
+    assert rest.exchangeable == 1
+    assert with_known(task, (0,)).exchangeable == 1
+    assert rest.exchangeable_steps
 
 
 def test_two_identical_peaks_of_a_user_get_tight_bounds_with_both_orders():

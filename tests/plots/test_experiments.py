@@ -8,6 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 from matplotlib import pyplot
 from matplotlib.collections import PathCollection
@@ -18,10 +19,12 @@ from scorebed.errors import ScorebedError
 from scorebed.plots.experiments import draw_experiments, draw_into
 from scorebed.rollout import Trajectory
 from scorebed.tasks import TASKS
-from scorebed.tasks.base import IID, Gaussian
+from scorebed.tasks.base import IID, Gaussian, Implicit, Markov
+from scorebed.tasks.declare import measured, parameters, ranges, unbounded
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.priors import standard_normal
+from scorebed.tasks.sketch import HiddenObjects, Positions, Profile
 from scorebed.tasks.spaces import Box, Quantity
 
 
@@ -43,6 +46,50 @@ class Flat(IID, Gaussian):
     def scale(self, theta, state, xi):
         del theta, state, xi
         return (1.0,)
+
+
+class Drifting(Markov, Gaussian):
+    """A user's task that says where its hidden objects are: two buoys, in a current."""
+
+    horizon = 6
+    prior = parameters({("speed",): dist.Normal(0.0, 1.0), ("a", "b", "c", "d"): dist.Normal()})
+    designs = unbounded("x", "y", scale=2.0)
+    outcomes = measured("signal")
+    additive_noise = True
+
+    def start(self):
+        return jnp.zeros(1)
+
+    def mean(self, theta, state, xi):
+        return state + theta[0] * xi[:1] + theta[1:2] * xi[1:]
+
+    def scale(self, theta, state, xi):
+        del theta, state, xi
+        return [1.0]
+
+    def sketch(self):
+        return Positions(HiddenObjects("buoy", ((1, 2), (3, 4))))
+
+
+class Buried(Gravimetry):
+    """Two objects on a line, at the depth of one parameter and without a size."""
+
+    def sketch(self):
+        return Profile(HiddenObjects("pipe", ((0,), (2,))), depth=1)
+
+
+class Simulated(IID, Implicit):
+    """A profile whose mean is not known."""
+
+    horizon = 4
+    prior = parameters({"rate": dist.Normal(0.0, 1.0)})
+    designs = ranges({"time": (0.0, 1.0)})
+    outcomes = measured("signal")
+    additive_noise = False
+
+    def outcome(self, theta, state, xi, noise):
+        del state
+        return theta * xi + noise
 
 
 EVERY = dict(TASKS) | {
@@ -171,3 +218,32 @@ def test_other_shapes_are_refused_with_a_sentence():
     for wrong in ([], [batch], experiments(other, 1)):
         with pytest.raises(ScorebedError, match=r"experiments to draw.*Fix: pass \[run\]"):
             draw_experiments(task, wrong)
+
+
+def test_a_task_of_a_user_shows_its_hidden_objects():
+    task = Drifting()
+    (run,) = experiments(task, 1)
+    figure = draw_experiments(task, [run])
+    drawn = points(figure)
+    for wanted in (*run.theta[1:].reshape(2, 2), *run.xis):
+        assert np.isclose(drawn, wanted, atol=1e-6).all(1).any()
+    assert "buoy" in [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+
+    task = Buried()
+    (run,) = experiments(task, 1)
+    circles = [
+        patch.center
+        for ax in draw_experiments(task, [run]).axes
+        for patch in ax.patches
+        if isinstance(patch, Circle)
+    ]
+    np.testing.assert_allclose(
+        circles, [(run.theta[0], run.theta[1]), (run.theta[2], run.theta[1])], rtol=1e-6
+    )
+
+
+def test_a_profile_without_a_mean_is_drawn_as_time_series():
+    task = Simulated()
+    (run,) = experiments(task, 1)
+    figure = draw_experiments(task, [run])
+    assert [ax.get_ylabel() for ax in figure.axes] == ["time", "signal"]

@@ -72,6 +72,8 @@ class Task(eqx.Module):
     design_scales: ClassVar[tuple[float, float] | None] = None
     # The number of equal blocks of θ, one after another, that can be exchanged without changing
     # prior or likelihood: sources, peaks, components. A wrong number makes bounds wide, not wrong.
+    # It is 1 for the rest of an experiment, whose prior knows one block from the other, and where
+    # some parameters are given with the design.
     exchangeable: ClassVar[int] = 1
     # The structure: whether the pairs (ξ_t, y_t) can be exchanged (`IID`), or the transitions
     # (y_{t−1}, ξ_t, y_t) can (`Markov`).

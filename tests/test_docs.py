@@ -11,7 +11,7 @@ import pytest
 
 import scorebed as sb
 from scorebed.cli._app import COMMANDS
-from scorebed.policies import paper_policy
+from scorebed.presets.reader import policy_for
 from scorebed.samplers.mixture import SamplerMixture
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.base import IID, Markov
@@ -231,8 +231,8 @@ def test_sampler_and_policy_are_those_of_the_code(name):
     sampler = sb.paper_sampler(task)
     parts = (sampler, *sampler.components) if isinstance(sampler, SamplerMixture) else (sampler,)
     assert all(f"`{type(part).__name__}`" in text for part in parts)
-    assert f"Policy: `{paper_policy(task)}`" in text
-    assert paper_policy(task) in sb.POLICIES
+    assert f"Policy: `{policy_for('paper', task)}`" in text
+    assert policy_for("paper", task) in sb.POLICIES
 
 
 # ---- the rest

@@ -4,12 +4,12 @@ import json
 
 import pytest
 
+from records import some_bounds, some_record
 from scorebed.bench.compare import CurvePoint, Entry, chosen, comparable, remarks, table
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.plots.comparison import draw_comparison
-from scorebed.runs.record import BoundsRecord, Record
 from scorebed.runs.spending import Pace, Spending, _pace
 from scorebed.tasks import make_task
 
@@ -24,16 +24,6 @@ SETTINGS = [part for value in SMALL for part in ("--set", value)]
 
 
 def entry(method: str, *, saturated: float = 0.0, nle: int = 1234567) -> Entry:
-    bounds = BoundsRecord(
-        lower=3.0,
-        lower_se=0.1,
-        upper=3.5,
-        upper_se=0.2,
-        outer=512,
-        inner=999,
-        ceiling=6.9,
-        saturated=saturated,
-    )
     seconds = {
         "score-0": 10.0,
         "policy-0-0": 5.0,
@@ -41,22 +31,8 @@ def entry(method: str, *, saturated: float = 0.0, nle: int = 1234567) -> Entry:
         "choose-0": 7.0,
         "total": 122.0,
     }
-    record = Record(
-        run="run",
-        task="pendulum",
-        method=method,
-        preset="quick",
-        policy="gru",
-        policies=1,
-        seed=0,
-        bounds=bounds,
-        bound="contrastive",
-        nle=nle,
-        nle_stages={},
-        nle_evaluation=0,
-        seconds=seconds,
-        references={},
-    )
+    bounds = some_bounds(saturated=saturated)
+    record = some_record(method=method, bounds=bounds, nle=nle, seconds=seconds)
     return Entry(method, record, [CurvePoint(1e5, 7.0, 2.0), CurvePoint(1e6, 15.0, 3.0)])
 
 
@@ -79,11 +55,11 @@ def test_a_row_has_bounds_with_errors_nle_and_the_seconds_of_training_alone():
 
 
 def test_a_bound_at_its_ceiling_is_marked():
-    pressed = entry("myopic", saturated=0.9)
-    assert pressed.row()[1].endswith("*")
-    assert "6.90" in remarks([entry("pce"), pressed])[0]
+    saturated = entry("myopic", saturated=0.9)
+    assert saturated.row()[1].endswith("*")
+    assert "6.90" in remarks([entry("pce"), saturated])[0]
     assert remarks([entry("pce")]) == []
-    assert table([pressed]).count("\n| ") == 2
+    assert table([saturated]).count("\n| ") == 2
 
 
 @pytest.mark.parametrize(("against", "spent"), [("nle", [1e5, 1e6]), ("seconds", [7.0, 15.0])])

@@ -2,13 +2,15 @@
 
 import json
 import shutil
+from typing import Any
 
 import pytest
 
+from records import some_bounds, some_record
 from scorebed.bench.laptop import COLUMNS, Reached, published, table
 from scorebed.cli._app import run as main
 from scorebed.plots.comparison import draw_bench
-from scorebed.runs.record import BoundsRecord, Record
+from scorebed.runs.record import Record
 from scorebed.tasks import TASKS
 
 TINY = [
@@ -27,42 +29,9 @@ TINY = [
 SETTINGS = [part for value in TINY for part in ("--set", value)]
 
 
-def bounds(lower: float) -> BoundsRecord:
-    return BoundsRecord(
-        lower=lower,
-        lower_se=0.1,
-        upper=lower + 0.5,
-        upper_se=0.2,
-        outer=512,
-        inner=999,
-        ceiling=6.9,
-        saturated=0.0,
-    )
-
-
-def record(lower: float, *, references: dict[str, BoundsRecord] | None = None) -> Record:
-    return Record(
-        run="run",
-        task="pendulum",
-        method="score",
-        preset="quick",
-        policy="plan",
-        policies=1,
-        seed=0,
-        bounds=bounds(lower),
-        bound="contrastive",
-        nle=1000,
-        nle_stages={},
-        nle_evaluation=0,
-        seconds={
-            "score-0": 10.0,
-            "policy-0-0": 5.0,
-            "bounds-0": 100.0,
-            "static": 7.0,
-            "total": 122.0,
-        },
-        references=references or {},
-    )
+def record(lower: float, **values: Any) -> Record:
+    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "static": 7.0, "total": 122.0}
+    return some_record(bounds=some_bounds(lower), seconds=seconds, **values)
 
 
 def test_the_tasks_of_the_paper_are_tasks_of_ours():
@@ -70,7 +39,7 @@ def test_the_tasks_of_the_paper_are_tasks_of_ours():
 
 
 def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
-    references = {"random": bounds(1.0), "static": bounds(2.0)}
+    references = {"random": some_bounds(1.0), "static": some_bounds(2.0)}
     one, other = {"lower": 3.1, "upper": 3.2}, {"lower": 5.1, "upper": 5.4}
     alone = Reached("pendulum", "score", [record(3.0, references=references)], [one])
     assert alone.row()[:6] == [

@@ -15,8 +15,9 @@ from jaxtyping import Array, Float
 
 import scorebed.scores
 import scorebed.tasks
+from records import some_record
 from scorebed.cli._app import run as main
-from scorebed.cli.diagnose import _ground_truth
+from scorebed.diagnostics.ground_truth import TRUTHS
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint
@@ -118,7 +119,7 @@ def make_run(path, name="linear-gaussian", *, edit=lambda leaf: leaf):
         | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
     )
     (path / "config.toml").write_text(to_toml(config))
-    (path / "record.json").write_text("{}")
+    (path / "record.json").write_text(json.dumps(some_record(task=name).values()))
     task = make_task(name)
     score = fresh_score(config.trained_by.score.kind, task, paper_sampler(task), key=jr.key(0))
     parts = {"score": score, "policy": make_policy("static", task, key=jr.key(1))}
@@ -247,7 +248,7 @@ def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog
     chosen = {}
     for wanted in ("importance", "smc"):
         ledger = Ledger()
-        found = _ground_truth(run, wanted, 90, 64, ledger, key=jr.key(0))
+        found = TRUTHS[wanted](run.task, run.policy, 90, 64, ledger, key=jr.key(0))
         chosen[wanted] = (found.truth, found.name, found.ess, ledger.spent)
     assert chosen["smc"] == (SMCTruth(run.task, 64), "smc", math.inf, 0)
     truth, name, ess, spent = chosen["importance"]
@@ -280,6 +281,8 @@ def test_a_folder_without_run_record_score_or_the_right_score_is_one_line(tmp_pa
     run = make_run(tmp_path / "run")
     (run / "record.json").rename(run / "aside")
     _refused(capsys, [str(run)], "scorebed resume")
+    (run / "record.json").write_text("{}")
+    _refused(capsys, [str(run)], "the record of a run, got one without")
     (run / "aside").rename(run / "record.json")
     (run / "score-0.safetensors").write_bytes(b"torn")
     _refused(capsys, [str(run)], "score-0.safetensors")

@@ -110,10 +110,6 @@ def make_run(path, *, record=RECORD, metrics=METRICS, policy=True, **values):
             | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}
         }
         | {"evaluation": {"outer": 2048, "inner": 1000000, "select_outer": 8, "select_inner": 9}}
-        | {
-            "density": {"width": 8, "layers": 1, "steps": 1, "batch": 4},
-            "iosmc": {"trajectories": 8, "particles": 4},
-        }
         | values
     )
     (path / "config.toml").write_text(to_toml(config))
@@ -302,11 +298,9 @@ def test_saturated_bounds_are_warned_of(tmp_path, saturated, warned):
     run = make_run(tmp_path / "run", record=record, metrics=None, policy=False)
     text = Page(write_report(run).read_text()).text
     assert (
-        "6% of the trajectories of the policy are pressed against the ceiling" in text
+        "6% of the trajectories of the policy are saturated: the lower bound cannot exceed" in text
     ) is warned
-    assert (
-        f"raise evaluation.inner, or: scorebed evaluate {run} --bound importance" in text
-    ) is warned
+    assert (f"raise evaluation.inner, or: scorebed evaluate {run} --bound tight" in text) is warned
     # Of designs that are no policy of the run, of some parameters alone or without a density there
     # are no such bounds.
     assert (
@@ -316,7 +310,7 @@ def test_saturated_bounds_are_warned_of(tmp_path, saturated, warned):
     )
     assert (
         tighter(record | {"task": "my.py:Mine"}, "run")
-        == "scorebed evaluate run --task my.py:Mine --bound importance"
+        == "scorebed evaluate run --task my.py:Mine --bound tight"
     )
     assert ceiling_sentence(bounds(0.7, 0.5), "random designs").endswith("raise evaluation.inner.")
 
@@ -363,6 +357,11 @@ def test_the_command_names_the_file_and_refuses_what_is_no_run(tmp_path, capsys)
         assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def test_settings_are_those_that_are_given():
-    rows = settings_rows({"seed": 7, "score": {"steps": 20000}}, {"seed": "of all draws"})
-    assert rows == [("seed", "7", "of all draws"), ("score.steps", "20,000", "")]
+def test_settings_are_those_that_the_run_uses_with_their_meanings():
+    names = {"task": "pendulum", "method": "random", "preset": "quick", "policy": "random"}
+    sizes = {"outer": 20000, "inner": 9, "select_outer": 8, "select_inner": 9}
+    rows = settings_rows(from_values(names | {"seed": 7, "evaluation": sizes}))
+    values = {key: value for key, value, _ in rows}
+    assert (values["seed"], values["evaluation.outer"]) == ("7", "20,000")
+    assert {key.split(".")[0] for key in values if "." in key} == {"evaluation"}
+    assert all(meaning for _, _, meaning in rows)

@@ -148,18 +148,24 @@ def test_a_newer_file_is_refused_and_left_as_it_is(db):
 
 
 FIRST = """
-CREATE TABLE experiments (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created TEXT NOT NULL, run TEXT NOT NULL,
-    task TEXT NOT NULL, fingerprint TEXT NOT NULL, policy_sha256 TEXT NOT NULL, seed INTEGER NOT NULL,
-    horizon INTEGER NOT NULL) STRICT;
-CREATE TABLE events (experiment INTEGER NOT NULL REFERENCES experiments (id), sequence INTEGER NOT NULL, kind TEXT NOT NULL CHECK
-    (kind IN ('proposed', 'observed', 'skipped', 'undone', 'corrected', 'noted', 'finished')), step INTEGER NOT NULL,
-    at TEXT NOT NULL, data TEXT NOT NULL, token TEXT, PRIMARY KEY (experiment, sequence)) STRICT, WITHOUT ROWID;
+CREATE TABLE experiments (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, created TEXT NOT NULL,
+    run TEXT NOT NULL, task TEXT NOT NULL, fingerprint TEXT NOT NULL, policy_sha256 TEXT NOT NULL,
+    seed INTEGER NOT NULL, horizon INTEGER NOT NULL) STRICT;
+CREATE TABLE events (experiment INTEGER NOT NULL REFERENCES experiments (id),
+    sequence INTEGER NOT NULL, kind TEXT NOT NULL CHECK (kind IN ('proposed', 'observed', 'skipped',
+    'undone', 'corrected', 'noted', 'finished')), step INTEGER NOT NULL, at TEXT NOT NULL,
+    data TEXT NOT NULL, token TEXT, PRIMARY KEY (experiment, sequence)) STRICT, WITHOUT ROWID;
 CREATE UNIQUE INDEX one_row_per_token ON events (experiment, token) WHERE token IS NOT NULL;
-CREATE TRIGGER events_stay BEFORE UPDATE ON events BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
-CREATE TRIGGER events_remain BEFORE DELETE ON events BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
-INSERT INTO experiments VALUES (1, 'old', '2026-01-01T00:00:00+00:00', 'run', 'linear-gaussian', 'ab', 'cd', 1, 3);
-INSERT INTO events VALUES (1, 1, 'proposed', 1, '2026-01-01T00:00:00+00:00', '{"design": [0.5]}', NULL);
-INSERT INTO events VALUES (1, 2, 'observed', 1, '2026-01-01T00:00:01+00:00', '{"used": [0.5], "y": [1.0]}', 'a');
+CREATE TRIGGER events_stay BEFORE UPDATE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never changed'); END;
+CREATE TRIGGER events_remain BEFORE DELETE ON events
+    BEGIN SELECT RAISE(ABORT, 'events are never deleted'); END;
+INSERT INTO experiments VALUES
+    (1, 'old', '2026-01-01T00:00:00+00:00', 'run', 'linear-gaussian', 'ab', 'cd', 1, 3);
+INSERT INTO events VALUES
+    (1, 1, 'proposed', 1, '2026-01-01T00:00:00+00:00', '{"design": [0.5]}', NULL);
+INSERT INTO events VALUES
+    (1, 2, 'observed', 1, '2026-01-01T00:00:01+00:00', '{"used": [0.5], "y": [1.0]}', 'a');
 PRAGMA application_id = 1398949220;
 PRAGMA user_version = 1;
 """

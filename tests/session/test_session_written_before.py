@@ -1,4 +1,4 @@
-"""An experiment that an earlier version has written: limited, lengthened, corrected, refined, with a
+"""An experiment that an earlier version wrote: limited, lengthened, corrected, refined, with a
 skipped step. It opens as it was and goes on.
 """
 

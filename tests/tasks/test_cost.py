@@ -93,8 +93,14 @@ def test_the_expected_cost_is_that_of_the_designs():
 def test_a_price_changes_no_score_and_no_gradient_is_shortened():
     dearer = type("Dear", (Dear,), {"cost": priced("energy [J]", lambda xi: xi[0] ** 2, nats=1.0)})
     assert fingerprint(Dear()) == fingerprint(dearer())
-    assert preset_values("quick", "x", Dear())["policy_training"]["limit"] == 0.0
-    assert preset_values("quick", "x", Free())["policy_training"]["limit"] > 0.0
+    assert (
+        preset_values("quick", "x", Dear(), method="score")["policy_training"]["trajectory_clip"]
+        == 0.0
+    )
+    assert (
+        preset_values("quick", "x", Free(), method="score")["policy_training"]["trajectory_clip"]
+        > 0.0
+    )
 
 
 BAD = {

@@ -55,7 +55,7 @@ class Entry(NamedTuple):
 
     @property
     def saturated(self) -> bool:
-        """Whether its lower bound is saturated: it then says little but log(M+1)."""
+        """Whether its lower bound is saturated, that is, close to log(M+1)."""
         return self.record.bounds.saturated > SATURATED
 
     def row(self) -> list[str]:
@@ -208,13 +208,13 @@ def table(entries: Sequence[Entry]) -> str:
 
 def remarks(entries: Sequence[Entry]) -> list[str]:
     """What the numbers do not say."""
-    pressed = [entry for entry in entries if entry.saturated]
-    if not pressed:
+    saturated = [entry for entry in entries if entry.saturated]
+    if not saturated:
         return []
-    ceiling = pressed[0].record.bounds.ceiling
+    ceiling = saturated[0].record.bounds.ceiling
     return [
-        f"* pressed against the ceiling log(M+1) = {ceiling:.2f} of these bounds: the EIG may be "
-        f"far above the lower one."
+        f"* saturated: the lower bound cannot exceed log(M+1) = {ceiling:.2f}, and the EIG may be "
+        "far above it."
     ]
 
 

@@ -53,7 +53,7 @@ class Dialogue:
     def __init__(self, session: Session, *, resume: str):
         self.session, self.task, self._resume = session, session.task, resume
         self._proposal: ProposedDesign | None = None
-        self._problem = ""  # with the posterior, told once
+        self._problem = ""  # with the posterior, shown once
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
 
@@ -102,9 +102,9 @@ class Dialogue:
             print_text(HELP)
         elif line == "u":
             undone = self.session.undo()
-            print_text("undone: the end" if undone is None else f"undone: {self._told(undone)}")
+            print_text("undone: the end" if undone is None else f"undone: {self._in_words(undone)}")
         elif line == "s":
-            print_text(f"stored: {self._told(self.session.skip(step=self.session.state.step))}")
+            print_text(f"stored: {self._in_words(self.session.skip(step=self.session.state.step))}")
         elif line == "h":
             self._show_history()
         elif line == "f":
@@ -137,7 +137,7 @@ class Dialogue:
         entry = parse_entry(self.task, line)
         if self._sure(entry, None):
             record = self.session.observe(entry, proposal=proposal.id)
-            print_text(f"stored: {self._told(record)}")
+            print_text(f"stored: {self._in_words(record)}")
             self._show_knowledge()
 
     def _correct(self, rest: str) -> None:
@@ -152,7 +152,7 @@ class Dialogue:
         entry = parse_entry(self.task, values)
         if self._sure(entry, int(number)):
             record = self.session.correct(int(number), entry)
-            print_text(f"corrected: {self._told(record)}")
+            print_text(f"corrected: {self._in_words(record)}")
             self._show_knowledge()
 
     def _what_if(self, rest: str) -> None:
@@ -196,7 +196,7 @@ class Dialogue:
         print_text(("stored: " if refined.kept else "") + refined.sentence)
 
     def _sure(self, entry: ParsedEntry, step: int | None) -> bool:
-        """Ask back if the outcome is improbable. Where that cannot be said nothing is asked."""
+        """Ask back if the outcome is improbable, where there is a posterior to judge by."""
         try:
             tail = self.session.surprise(entry, step=step)
         except ScorebedError:
@@ -206,18 +206,18 @@ class Dialogue:
         values = self._listed(self.task.outcomes, entry.y)
         print_text(
             f"{values} is improbable: less than one outcome in {1 / IMPROBABLE:,.0f} is as far "
-            f"off, by what is known."
+            "off, by what is known."
         )
         answer = self._read("Keep it? y keeps it, anything else lets you enter it again: ")
         return answer in ("y", "yes")
 
     def _read(self, prompt: str) -> str | None:
-        """A line without its surrounding blanks; None at the end of the input."""
+        """A line without surrounding blanks; None at the end of the input."""
         sys.stdout.write(prompt)
         sys.stdout.flush()
         line = sys.stdin.readline()
         if not sys.stdin.isatty():
-            sys.stdout.write("\n")  # what was typed is not on the screen, and its line end neither
+            sys.stdout.write("\n")  # neither the entry nor its line end is on the screen
         return line.strip() if line else None
 
     # ---- what is shown
@@ -329,15 +329,15 @@ class Dialogue:
             rows,
         )
 
-    def _told(self, record: StepRecord | Change) -> str:
+    def _in_words(self, record: StepRecord | Change) -> str:
         if isinstance(record, Change):
             return CHANGED[Kind(record.kind)]
         if record.y is None or record.used is None:
             return f"step {record.step} skipped"
-        told = f"step {record.step}, {self._listed(self.task.outcomes, record.y)}"
+        words = f"step {record.step}, {self._listed(self.task.outcomes, record.y)}"
         if record.used != record.proposal.design:
-            told += f" at {self._listed(self.task.designs.quantities, record.used)}"
-        return told
+            words += f" at {self._listed(self.task.designs.quantities, record.used)}"
+        return words
 
     def _listed(self, quantities: Sequence[Quantity], values: Vector) -> str:
         return ", ".join(

@@ -78,9 +78,9 @@ def show(record: dict[str, Any], path: str) -> None:
     )
     if not contrastive or "interest" in record:
         print_text(f"bounds: {in_words(record)}")
-    pressed = ceiling_sentence(record, "the policy", tighter(record, path))
-    if pressed:
-        print_text(pressed)
+    saturated = ceiling_sentence(record, "the policy", tighter(record, path))
+    if saturated:
+        print_text(saturated)
     if "coverage" in record and (
         far := out_of_reach(Coverage(np.asarray(record["coverage"]["outside_by_step"])))
     ):

@@ -1,13 +1,12 @@
-"""Where a measurement would tell most if the parameters were known, as linear functions of them.
+"""Where a measurement is most informative if z is roughly known, as linear functions of z.
 
-For draws z of the prior the design is sought whose outcome depends on z most,
+For draws z of the prior, find the design whose outcome depends on z most,
 
     ξ*(z) = argmax_ξ ½ log det(I + H Hᵀ),   H = ∂(mean / scale)/∂z at (z, ξ),
 
 and the pairs (z, ξ*) are explained by a few linear maps, each pair by the map that fits it best (a
 mixture of regressions). In location finding two of them are the places of the two sources, exactly.
-A policy that knows an estimate of z then knows where to look: `policies/modes.py` starts from these
-maps.
+Given an estimate of z they say where to look: `policies/modes.py` starts from these maps.
 
 For independent steps with Gaussian outcomes: elsewhere the best design depends on a state that is
 not there yet. About DRAWS · (CANDIDATES + ASCENT) NLE, once for a policy."""

@@ -5,15 +5,15 @@ designs from the best of them.
 
 ẑ is the mode of largest mass of p(z | h_{t−1}) and σ̂ its standard deviations
 (`inference/modes.py`); gates g, offsets c and the free part are small networks of (ẑ, log σ̂, how
-sure the mode is, the time). The heads A_h ẑ are linear, so that a design can follow an estimate as
-closely as the estimate is good: in location finding an experiment gains most next to a source,
-where a network that has to compute the place from the data is off by more than that. They start as
-the most telling designs of a known z (`policies/informative_designs.py`).
+sure the mode is, the time). The heads A_h ẑ are linear, so that a design is as accurate as the
+estimate: in location finding an experiment gains most next to a source, closer than a network that
+computes the place from the data can get. They start as the most informative designs for a given z
+(`policies/informative_designs.py`).
 
-Of many sources a mode tells the places of those that were found, in any order. If there are more of
-them than heads, they stand in ẑ by rank, the best known first and those that are settled last, and
-head h starts as the place of the h-th: look next to the best known source until it is settled, then
-to the next.
+With many sources a mode gives the places of those that were found, in any order. If there are more
+of them than heads, they are sorted in ẑ, the best known first and settled ones last, and head h
+starts as the place of the h-th: look next to the best known source until it is settled, then to the
+next.
 
 Modes are found, not trained: the path of a gradient through them is one Gauss–Newton step at ẑ, ∂ẑ
 = −P⁻¹ ∂(z + Hᵀr), which at a mode is the derivative of the mode itself. For Gaussian outcomes of
@@ -43,15 +43,13 @@ from scorebed.policies.informative_designs import anchors
 from scorebed.tasks.base import Task, frozen
 
 WAVES = 6  # of each kind, as features of the time
-SETTLED = (
-    0.02  # spread, in units of the prior's: a source known as well as this needs no further look
-)
+SETTLED = 0.02  # spread in units of the prior's below which a block needs no further look
 LEAD = 6.0  # of the first head's gate among many sources
 
 
 class ModesMemory(eqx.Module):
     """The history, in arrays whose shapes do not change with t, the modes and λ of every start, and
-    what designs follow from.
+    what designs are made from.
     """
 
     ys: Float[Array, "T dy"]
@@ -76,9 +74,7 @@ class Modes(Policy):
     particles: int = eqx.field(static=True)
     iterations: int = eqx.field(static=True)
     ranked: int = eqx.field(static=True)
-    """Parts of z, such as sources, that can be exchanged and stand in `best` by rank; 1: all stand
-    as they are.
-    """
+    """Number of exchangeable blocks of z that are sorted in `best`; 1 if nothing is sorted."""
 
     def __init__(
         self,
@@ -108,7 +104,7 @@ class Modes(Policy):
                 lambda net: net.layers[-1].bias, self.gates, replace_fn=lambda b: b.at[0].add(LEAD)
             )
         elif task.exchangeable_steps:
-            # All restarts have the same: the most telling designs are a matter of the task.
+            # The same for all restarts: the most informative designs depend on the task alone.
             self.maps, self.shifts = anchors(task, heads, key=jr.key(0))
         else:
             self.maps, self.shifts = (
@@ -159,7 +155,7 @@ class Modes(Policy):
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
         data = Data(ys, task.states_before(ys), xis, jnp.arange(task.horizon) <= t)
         still = jax.lax.stop_gradient(data)
-        # λ starts anew above its floor: the newest outcome may have moved everything.
+        # λ restarts above its floor: the newest outcome may have moved everything.
         restart = jnp.maximum(memory.damping, DAMPING**2)
         modes, damping = jax.lax.stop_gradient(
             descend(task, memory.modes, restart, still, iterations=self.iterations)
@@ -193,7 +189,7 @@ class Modes(Policy):
 def by_rank(
     best: Float[Array, " k"], spread: Float[Array, " k"], parts: int
 ) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
-    """Both with the best known part first; parts that are settled come last."""
+    """Both with the best known block first; settled blocks come last."""
     size = jnp.sqrt((spread.reshape(parts, -1) ** 2).mean(1))
     order = jnp.argsort(jnp.where(size < SETTLED, size.max() + size, size))
     best, spread = (a.reshape(parts, -1)[order].reshape(-1) for a in (best, spread))

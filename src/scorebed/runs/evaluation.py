@@ -82,9 +82,7 @@ def in_words(record: Mapping[str, Any]) -> str:
 
 
 def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -> str:
-    """One line about a lower bound that says little but log(M+1), and what to do; nothing if it
-    says more.
-    """
+    """One line about a saturated lower bound, and what to do; nothing about any other."""
     share, ceiling = values.get("saturated"), values.get("ceiling")
     if (
         not isinstance(share, int | float)
@@ -93,9 +91,8 @@ def ceiling_sentence(values: Mapping[str, Any], whose: str, command: str = "") -
     ):
         return ""
     return (
-        f"{share:.0%} of the trajectories of {whose} are pressed against the ceiling log(M+1) = "
-        f"{ceiling:.2f} nats: "
-        "the lower bound is loose; raise evaluation.inner"
+        f"{share:.0%} of the trajectories of {whose} are saturated: the lower bound cannot exceed "
+        f"log(M+1) = {ceiling:.2f} nats; raise evaluation.inner"
         + (f", or: {command}" if command else ".")
     )
 

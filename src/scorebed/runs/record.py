@@ -1,12 +1,13 @@
 """The record of a run, which `train --json` prints: what it found, spent, and how long it took."""
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from scorebed.bounds.base import Bounds
+from scorebed.errors import require
 
 BOUND_FIELDS = (
     "lower",
@@ -106,6 +107,7 @@ class Record:
     def read(cls, values: Mapping[str, Any]) -> "Record":
         """Back from JSON."""
         names = {field.name for field in dataclasses.fields(cls)}
+        _require_complete(values, (*(names - {"bounds"}), *BOUND_FIELDS), cls)
         found = {name: values[name] for name in names if name in values}
         found["bounds"] = BoundsRecord.read(values)
         references = values.get("references", {})
@@ -120,3 +122,20 @@ class Record:
         bounds, by_method = plain.pop("bounds"), plain.pop("by_method")
         plain["references"] = {name: each.values() for name, each in self.references.items()}
         return {k: v for k, v in plain.items() if v is not None} | bounds.values() | by_method
+
+
+def _require_complete(values: Mapping[str, Any], names: Collection[str], cls: type) -> None:
+    """Refuse a record that lacks a field without a default."""
+    optional = {
+        field.name
+        for field in dataclasses.fields(cls)
+        if (field.default, field.default_factory) != (dataclasses.MISSING,) * 2
+    }
+    missing = sorted(set(names) - set(values) - optional)
+    require(
+        not missing,
+        "the record of a run",
+        got=f"one without {', '.join(missing)}",
+        expected="a record.json that scorebed wrote",
+        fix="delete it and go on with `scorebed resume`.",
+    )

@@ -8,5 +8,5 @@ begins experiments, `io` writes them out and reads them back.
 
 `policy_runner` is the policy at the bench, `posterior` what the data say so far, `measurements` the
 arrays that both take, `familiarity` whether the policy has met such designs, `what_if` what may
-come. `remaining` makes the remaining steps an experiment of its own, `refine` trains on it, and
+come. `remaining` makes the remaining steps an experiment in themselves, `refine` trains on it, and
 `messages` has the sentences."""

@@ -141,7 +141,7 @@ class Remaining:
 
 @dataclasses.dataclass(frozen=True)
 class Refinement:
-    """A policy refined at a step, for `horizon` steps in all: its hash, how it was made, and what it
+    """A policy refined at a step, for `horizon` steps in all: its hash, how it was made, what it
     adds.
 
     `before` and `after` are estimates on the same draws; `before` is None where the former policy

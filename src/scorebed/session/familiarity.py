@@ -29,7 +29,7 @@ from scorebed.session.measurements import array
 from scorebed.tasks.base import Task
 
 POOL = 512
-LEAST = 0.1  # of the size of the design space: closer designs are never told apart
+LEAST = 0.1  # of the size of the design space: closer designs count as the same
 
 
 class Pool:

@@ -303,7 +303,7 @@ def summarise(
     warnings: Sequence[str] = (),
     scope: str | None = None,
 ) -> dict[str, Any]:
-    """Where an experiment stands and what it says, except for the particles. `problem` is a sentence
+    """Where an experiment stands and what it says, without the particles. `problem` is a sentence
     where there is no posterior, or one not to be trusted.
     """
     found: dict[str, Any] = {

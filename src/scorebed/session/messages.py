@@ -121,14 +121,14 @@ def limits_in_words(limits: Limits, quantities: Sequence[Quantity]) -> str:
 
 
 def _refinement_sentence(refinement: Refinement) -> str:
-    told = (
+    found = (
         f"Refined at step {refinement.step} by {_in_words(refinement.by)}, {refinement.steps} "
         f"policy steps in {refinement.seconds:.0f} s: the remaining steps then promised "
         f"{refinement.after.lower:.2f} nats"
     )
     if refinement.before is None:
-        return f"{told}; the former policy had no designs for them."
-    return f"{told}, and {refinement.before.lower:.2f} before."
+        return f"{found}; the former policy had no designs for them."
+    return f"{found}, and {refinement.before.lower:.2f} before."
 
 
 def _in_words(by: str) -> str:

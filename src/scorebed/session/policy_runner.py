@@ -1,5 +1,5 @@
-"""The policy of an experiment: which one it is, by hash; a refined one as bytes; and the next design
-from what was measured, by `init`, `design` and `update` as in `rollout`.
+"""The policy of an experiment: which one it is, by hash; a refined one as bytes; and the next
+design from what was measured, by `init`, `design` and `update` as in `rollout`.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""The rest of an experiment as an experiment of its own, and where its designs may lie.
+"""The remaining steps as an experiment in themselves, and where their designs may lie.
 
 **The remaining steps.** With the task that is left (`tasks/continued.py`), the posterior so far as
 a prior, a policy that goes on from its memory and a score restricted to the steps to come,

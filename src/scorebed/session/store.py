@@ -369,7 +369,7 @@ def _explained(path: Path) -> Iterator[None]:
             raise DiskFullError(
                 what,
                 got=f"'{reason}'",
-                expected="room for one more event",
+                expected="space for one more event",
                 fix="free some space and enter it again.",
             ) from error
         if "locked" in reason:

@@ -1,4 +1,4 @@
-"""What may come: the designs that would follow an outcome, and the information to expect by the end.
+"""What may come: the design that would follow an outcome, and the information to expect by the end.
 
 The bounds in a run's record are means over experiments with the trained policy, as many
 measurements as it was trained for, and no limits; elsewhere they do not apply. After refining there

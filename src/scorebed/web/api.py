@@ -1,9 +1,9 @@
 """The JSON interface: `POST /api/experiments/{id}/observe` and its siblings, for instruments and
-for the page's own script.
+for the script of the page.
 
-Endpoints are plain functions: the framework runs them in threads, so that a posterior never holds
-up who asks for a design. A measurement is on the disk before its answer leaves; the answer has the
-next design, so that one request per step will do."""
+Endpoints are plain functions: the framework runs them in threads, so that a posterior never delays
+a request for a design. A measurement is on the disk before its answer leaves; the answer has the
+next design, so that one request per step is enough."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +48,7 @@ from scorebed.web.requests import (
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
     for status, text in (
-        (400, "No JSON, or JSON with NaN, 1e999 or a key twice"),
+        (400, "Not JSON, or JSON with NaN, 1e999 or a repeated key"),
         (401, "No token"),
         (404, "No such experiment"),
         (409, "It does not fit what is recorded already, or it is improbable and `ask` was set"),
@@ -103,7 +103,7 @@ def make_api(hub: Hub) -> APIRouter:
 
     @api.get("/experiments/{number}/version")
     def version(number: int) -> Version:
-        """For those who watch: ask often, look when it grew."""
+        """For those who watch: poll it, and reload when it grew."""
         return Version(sequence=hub.session(number).state.sequence)
 
     @api.get("/experiments/{number}/summary")
@@ -127,8 +127,7 @@ def make_api(hub: Hub) -> APIRouter:
         record = session.exchange(
             entry, step=body.step, proposal=_meant(session, body), token=body.token
         )
-        # Written out here: the framework would check the answer once more, and take another thread
-        # for it.
+        # Serialised here: the framework would validate the answer again, in another thread.
         return Response(_answer(session, record).model_dump_json(), media_type="application/json")
 
     @api.post("/experiments/{number}/correct")
@@ -233,7 +232,7 @@ def make_api(hub: Hub) -> APIRouter:
 
 
 def _answer(session: Session, record: StepRecord | None = None) -> Answer:
-    """What was done is done, even if no next design can be had."""
+    """Whatever was stored stays stored, even if there is no next design."""
     problem = None
     try:
         session.propose()
@@ -256,8 +255,8 @@ def _answer(session: Session, record: StepRecord | None = None) -> Answer:
 
 
 def _meant(session: Session, body: Observe) -> int | None:
-    """Which proposal. Visitors share the session, so what it returned last says nothing about this
-    one.
+    """The proposal that is meant. Visitors share the session, so what it returned last says nothing
+    about this one.
     """
     if body.proposal is not None or body.step is not None:
         return body.proposal

@@ -20,7 +20,7 @@ from scorebed.web.requests import BadFieldError
 
 def make_app(hub: Hub, door: Door) -> ASGIApp:
     """The ASGI application of one run's experiments."""
-    # The framework's own pages of documentation load scripts from outside.
+    # The framework's documentation pages load scripts from elsewhere.
     app = FastAPI(
         title="scorebed live",
         version=__version__,
@@ -51,19 +51,19 @@ def _refused(request: Request, error: Exception) -> Response:
     ):
         if isinstance(error, kind):
             status = its_status
-    return _told(request, status, str(error))
+    return _answer(request, status, str(error))
 
 
 def _malformed(request: Request, error: Exception) -> Response:
-    """The framework would send back what it got, which may be no JSON: only the place and the
-    reason are told.
-    """
+    """Only the place and the reason: the framework would echo its input, which may not be JSON."""
     assert isinstance(error, RequestValidationError)
     reasons = [
         f"{'.'.join(str(part) for part in e['loc'][1:]) or 'the body'}: {e['msg']}"
         for e in error.errors()
     ]
-    return _told(request, 422, f"The request was not understood. {'; '.join(reasons[:5])[:1000]}.")
+    return _answer(
+        request, 422, f"The request was not understood. {'; '.join(reasons[:5])[:1000]}."
+    )
 
 
 def _unknown(request: Request, error: Exception) -> Response:
@@ -71,10 +71,12 @@ def _unknown(request: Request, error: Exception) -> Response:
     sentences = {
         404: "There is no such page.",
         405: "That cannot be done here.",
-        400: "The body is no JSON.",
+        400: "The body is not JSON.",
     }
-    return _told(request, error.status_code, sentences.get(error.status_code, "That did not work."))
+    return _answer(
+        request, error.status_code, sentences.get(error.status_code, "That did not work.")
+    )
 
 
-def _told(request: Request, status: int, sentence: str) -> Response:
+def _answer(request: Request, status: int, sentence: str) -> Response:
     return refuse({"accept": request.headers.get("accept", "")}, Refusal(status, sentence))

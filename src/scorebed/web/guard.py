@@ -25,8 +25,9 @@ LARGEST_BODY = 2**20
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 HEADERS = {
-    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'",
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
+    "img-src 'self'; connect-src 'self'; form-action 'none'; base-uri 'none'; "
+    "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "same-origin",
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -36,9 +37,7 @@ HEADERS = {
 
 
 class Door(NamedTuple):
-    """What opens: the token, and the names that this server goes by. `any_address` is for one that
-    listens everywhere.
-    """
+    """The token, and the names of this server. `any_address` is for one that listens everywhere."""
 
     token: str
     port: int
@@ -47,7 +46,7 @@ class Door(NamedTuple):
 
     @property
     def cookie(self) -> str:
-        """Its name; browsers do not tell ports apart, we do."""
+        """Its name, with the port: browsers share cookies among the ports of a host."""
         return f"scorebed-{self.port}"
 
     def knows(self, host: str) -> bool:
@@ -146,8 +145,8 @@ class Guard:
         return None
 
     def _first_link(self, scope: Scope) -> Response:
-        """The token becomes a cookie. The page moves on by itself: after a redirect from elsewhere
-        no strict cookie is sent.
+        """The token becomes a cookie. The page moves on by itself: after a redirect from another
+        site browsers send no strict cookie.
         """
         token = parse_qs(scope["query_string"].decode("latin-1")).get("token", [""])[-1]
         if not self.door.opens(token):
@@ -194,9 +193,7 @@ def _is_first_link(scope: Scope) -> bool:
 
 
 def _headers(scope: Scope) -> dict[str, str]:
-    """Names in lower case. A header that comes twice is joined, and then is no name, origin or
-    token of ours.
-    """
+    """Names in lower case. Repeated headers are joined, and then match no name, origin or token."""
     found: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1")
@@ -218,12 +215,12 @@ def _not_json(headers: Mapping[str, str], body: bytes) -> Refusal | None:
     try:
         strict_json.loads(body)
     except ValueError as error:
-        return Refusal(400, f"The body is no JSON: {error}.")
+        return Refusal(400, f"The body is not JSON: {error}.")
     return None
 
 
 async def _read(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
-    """The whole body; None if it is too long, told by its announcement or by its bytes."""
+    """The whole body; None if it is too long, by its announced or its actual length."""
     announced = headers.get("content-length", "0")
     if not announced.isdecimal() or int(announced[:20]) > LARGEST_BODY:
         return None
@@ -240,7 +237,7 @@ async def _read(receive: Receive, headers: Mapping[str, str]) -> bytes | None:
 
 
 def _again(body: bytes, receive: Receive) -> Receive:
-    """The body once more, for the application; then whatever comes."""
+    """The body again for the application; then whatever comes."""
     waiting = True
 
     async def read() -> Message:

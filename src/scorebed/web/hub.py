@@ -19,14 +19,12 @@ from scorebed.session.store import Experiment, Store
 from scorebed.web.knowledge import Knowledge, know
 
 REMEMBERED = 1000  # tokens of new experiments
-# How many may wait for a posterior at one time: the framework has 40 threads, and designs need some.
+# Visitors that may wait for a posterior at once: the framework has 40 threads, designs need some.
 SEATS = 8
 
 
 class Listed(NamedTuple):
-    """One line of the list. `ours` is whether this run can go on with it: another run may share the
-    file.
-    """
+    """One line of the list. `ours` if this run can go on with it: others may share the file."""
 
     experiment: Experiment
     state: ExperimentState
@@ -34,11 +32,11 @@ class Listed(NamedTuple):
 
 
 class MissingError(ScorebedError):
-    """An experiment that is not there."""
+    """An experiment that does not exist."""
 
 
 class BusyError(ScorebedError):
-    """Too many wait for a posterior already."""
+    """Too many visitors wait for a posterior."""
 
 
 class _Shared:
@@ -73,8 +71,8 @@ class Hub:
         self.store.close()
 
     def warm(self) -> None:
-        """Compile in the background what the first visitor would wait for. Posteriors wait for it:
-        nothing is compiled twice.
+        """Compile in the background what the first visitor would wait for. Posteriors wait for it,
+        so that nothing is compiled twice.
         """
         self._warm.clear()
         threading.Thread(target=self._compile, name="warm", daemon=True).start()
@@ -211,6 +209,6 @@ class Hub:
             ):
                 scratch.warm()
         except ScorebedError:
-            pass  # whoever asks for it will be told
+            pass  # whoever asks for it gets the error
         finally:
             self._warm.set()

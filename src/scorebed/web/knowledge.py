@@ -52,8 +52,8 @@ class Knowledge(NamedTuple):
 
 
 def know(session: Session, state: ExperimentState) -> Knowledge:
-    """Everything about `state`. Where the posterior cannot be had the reason stands in its place,
-    and the steps are drawn.
+    """Everything about `state`. Without a posterior there is the reason in its place, and a picture
+    of the steps.
     """
     proposal = None if state.finished else state.proposal
     number = None if proposal is None else proposal.id
@@ -105,7 +105,7 @@ def _marginal_pictures(prior: Posterior, posterior: Posterior) -> tuple[Markup, 
 
 
 def _curve(session: Session, state: ExperimentState) -> Curve:
-    """The outcome to expect along the only design coordinate, where the task has one and steps are
+    """The outcome to expect along the design coordinate, if there is one and steps are
     independent.
     """
     grid = Curve.grid(session.task, state)

@@ -36,7 +36,7 @@ class BadFieldError(InvalidValueError):
 
 
 class Message(BaseModel):
-    """Any request: unknown names are errors."""
+    """Any request; unknown keys are errors."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -80,7 +80,7 @@ class Observe(Message):
 
 
 class Correct(Message):
-    """Another outcome of a step that was measured."""
+    """Another outcome for a measured step."""
 
     step: Number
     y: Values = Field(description="As in `observe`.")
@@ -107,8 +107,8 @@ class WhatIf(Message):
 
 
 class SetLimits(Message):
-    """Tighter limits of the designs, one per coordinate; null or empty where there is none. Without
-    any they are lifted.
+    """Tighter limits of the designs, one per coordinate, null or empty for none; without any they
+    are lifted.
     """
 
     low: Values = Field(None, description="The smallest values allowed.")
@@ -247,8 +247,8 @@ def read_values(what: str, given: Any, quantities: tuple[Quantity, ...], field: 
 def read_limits(
     given: Any, quantities: tuple[Quantity, ...], field: str
 ) -> list[float | None] | None:
-    """Limits of one side: numbers, typed texts, or nothing, one per quantity; None if there are
-    none at all.
+    """Limits of one side: numbers, typed texts, or nothing, one per quantity; None if all are
+    empty.
     """
     if given is None:
         return None

@@ -1,8 +1,7 @@
 """Listening: the port, the token, and the first link.
 
-The token lies beside the file of experiments, readable by its owner alone, so that pages and
-instruments go on after a restart. Deleting that file and starting again locks everybody out who had
-the old one."""
+The token is kept next to the file of experiments, readable by its owner alone, so that pages and
+instruments go on after a restart. To lock everybody out, delete that file and start again."""
 
 import contextlib
 import ipaddress
@@ -67,16 +66,15 @@ def listen(host: str, port: int) -> socket.socket:
             expected="an address of this machine and a port that is free",
             fix="--port 0 takes any free port.",
         ) from None
-    # Passed on to every connection: an answer is written in two pieces, and the second would wait
-    # 40 ms for the first to be acknowledged. The event loop does this for sockets of its own making
-    # only.
+    # Inherited by every connection: an answer is written in two pieces, and the second would wait
+    # 40 ms for the first to be acknowledged. The event loop sets this only on sockets it makes.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return listening
 
 
 def make_door(host: str, port: int, token: str) -> Door:
-    """The names that this server goes by: those of loopback, the one given, and its own if it
-    listens everywhere.
+    """The names of this server: those of loopback, the given one, and the machine's if it listens
+    everywhere.
     """
     names = {*LOOPBACK, shown(host).lower()}
     everywhere = host in ("0.0.0.0", "::", "")

@@ -54,6 +54,7 @@ __all__ = [
     "best_policy",
     "check_task",
     "continue_after",
+    "diagnose",
     "draw_experiments",
     "draw_noise",
     "eig_bounds",
@@ -101,6 +102,7 @@ if TYPE_CHECKING:
     from scorebed.bounds.importance import importance_bounds
     from scorebed.bounds.smc import smc_bounds
     from scorebed.check import check_task
+    from scorebed.diagnostics.diagnosis import diagnose
     from scorebed.errors import (
         BudgetExceededError,
         InvalidValueError,
@@ -191,6 +193,7 @@ else:
         "best_policy": "training.policy",
         "check_task": "check",
         "continue_after": "inference.history",
+        "diagnose": "diagnostics.diagnosis",
         "draw_experiments": "plots.experiments",
         "draw_noise": "rollout",
         "eig_bounds": "bounds.contrastive",

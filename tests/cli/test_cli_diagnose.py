@@ -17,7 +17,7 @@ import scorebed.scores
 import scorebed.tasks
 from records import some_record
 from scorebed.cli._app import run as main
-from scorebed.cli.diagnose import _ground_truth
+from scorebed.diagnostics.ground_truth import TRUTHS
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint
@@ -248,7 +248,7 @@ def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog
     chosen = {}
     for wanted in ("importance", "smc"):
         ledger = Ledger()
-        found = _ground_truth(run, wanted, 90, 64, ledger, key=jr.key(0))
+        found = TRUTHS[wanted](run.task, run.policy, 90, 64, ledger, key=jr.key(0))
         chosen[wanted] = (found.truth, found.name, found.ess, ledger.spent)
     assert chosen["smc"] == (SMCTruth(run.task, 64), "smc", math.inf, 0)
     truth, name, ess, spent = chosen["importance"]

@@ -2,10 +2,12 @@
 
 `gradient_error` has the errors of a score and of its gradient, `groups` how they are estimated,
 `coverage` which designs resemble those the score was trained on, `conditioning` how errors grow on
-their way into the gradient; `verdict` says all of it in one sentence."""
+their way into the gradient; `verdict` says all of it in one sentence. `diagnose` does everything.
+"""
 
 from scorebed.diagnostics.conditioning import conditioning
 from scorebed.diagnostics.coverage import REACH, SLACK, Coverage, coverage
+from scorebed.diagnostics.diagnosis import BATCHES, Comparison, Diagnosis, diagnose
 from scorebed.diagnostics.gradient_error import (
     GradientError,
     GradientErrors,
@@ -26,11 +28,14 @@ from scorebed.diagnostics.verdict import (
 )
 
 __all__ = [
+    "BATCHES",
     "FEW_DRAWS",
     "REACH",
     "REMEDY",
     "SLACK",
+    "Comparison",
     "Coverage",
+    "Diagnosis",
     "Estimate",
     "GradientError",
     "GradientErrors",
@@ -38,6 +43,7 @@ __all__ = [
     "ScoreError",
     "conditioning",
     "coverage",
+    "diagnose",
     "effective_draws",
     "gradient_error",
     "out_of_reach",

@@ -2,32 +2,24 @@
 coverage of the policy's designs, and conditioning of the Jacobian.
 """
 
-from collections.abc import Mapping, Sequence
-
 import numpy as np
-from jaxtyping import Float
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scorebed.diagnostics import Estimate, GradientError, ScoreError
+from scorebed.diagnostics import BATCHES, Comparison, Diagnosis, Estimate
 from scorebed.plots.style import LINES, SOFT
 
 
-def draw_diagnosis(
-    curves: Mapping[str, GradientError],
-    errors: Mapping[str, ScoreError],
-    outside: Float[np.ndarray, " T"],
-    conditions: Mapping[str, np.ndarray],
-    *,
-    batches: Sequence[int],
-) -> Figure:
-    """MSE against the batch size and relative errors, if there are any; the share of designs that
-    the sampler does not cover, step by step; and condition numbers.
+def draw_diagnosis(found: Diagnosis) -> Figure:
+    """MSE against the batch size and relative errors, where there is a ground truth; the share of
+    designs that the sampler does not cover, step by step; and condition numbers.
     """
-    figure = Figure(figsize=(11, 6.5 if curves else 3.4), layout="constrained")
-    *above, coverage, condition = figure.subplots(2 if curves else 1, 2).flat
-    if above:
-        _draw_errors(above[0], above[1], curves, errors, batches)
+    compared, outside = found.comparison, found.coverage.outside
+    rows = 1 if compared is None else 2
+    figure = Figure(figsize=(11, 6.5 if rows == 2 else 3.4), layout="constrained")
+    *above, coverage, condition = figure.subplots(rows, 2).flat
+    if compared is not None:
+        _draw_errors(above[0], above[1], compared)
 
     coverage.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
     coverage.set(
@@ -39,7 +31,7 @@ def draw_diagnosis(
     if not outside.any():
         coverage.text(0.5, 0.5, "none", transform=coverage.transAxes, ha="center", color=SOFT)
 
-    logs = {name: np.log10(numbers[np.isfinite(numbers)]) for name, numbers in conditions.items()}
+    logs = {name: np.log10(x[np.isfinite(x)]) for name, x in found.conditioning.items()}
     # From 1, the best condition number, to 10 at least.
     everything = np.concatenate([*logs.values(), [0.0, 1.0]])
     bins = np.linspace(everything.min(), everything.max(), 41)
@@ -58,15 +50,9 @@ def draw_diagnosis(
     return figure
 
 
-def _draw_errors(
-    mse: Axes,
-    relative: Axes,
-    curves: Mapping[str, GradientError],
-    errors: Mapping[str, ScoreError],
-    batches: Sequence[int],
-) -> None:
-    for colour, (name, error) in zip(LINES, curves.items(), strict=False):
-        mse.loglog(batches, [error.mse(n) for n in batches], color=colour, label=name)
+def _draw_errors(mse: Axes, relative: Axes, compared: Comparison) -> None:
+    for colour, (name, error) in zip(LINES, compared.curves.items(), strict=False):
+        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
         if error.squared_bias.value > 0:
             mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
     mse.set(
@@ -75,8 +61,8 @@ def _draw_errors(
         title="‖B‖² + V/N (dotted: ‖B‖²)",
     )
 
-    for i, (colour, (name, found)) in enumerate(zip(LINES, errors.items(), strict=False)):
-        parts: list[Estimate] = [found.y, found.xi]
+    for i, (colour, (name, of)) in enumerate(zip(LINES, compared.errors.items(), strict=False)):
+        parts: list[Estimate] = [of.y, of.xi]
         places = np.arange(2) + 0.35 * (i - 0.5)
         relative.bar(
             places,

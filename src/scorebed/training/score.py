@@ -290,7 +290,7 @@ def score_stage(
         block=block,
         finish=finish,
         step_nle=batch * (task.horizon + score_nle),
-        once_nle=PILOT * task.horizon,
+        once_nle=PILOT * task.horizon if steps else 0,
         key=named(key, "train", "steps"),
     )
 

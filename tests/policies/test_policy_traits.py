@@ -60,7 +60,6 @@ def extend(policy, horizon):
 def test_every_policy_has_the_traits_of_its_kind(name):
     adaptive, trainable, obeys, max_steps, grows = TRAITS[name]
     policy = shape(name, FREE)
-    assert not policy) == (not policy.adaptive.adaptive
     assert (policy.adaptive, policy.trainable) == (adaptive, trainable)
     assert (policy.obeys_constraint, policy.max_steps) == (obeys, max_steps)
     assert policy.unwrapped is policy

@@ -1,6 +1,8 @@
 """Policies trained on contrastive estimates of the EIG: the baselines PCE, NMC and MLMC, as losses
 for `fit`.
 
+    loss = −1/N Σ_n PCE(y_n, ξ_n; θ_n, θ_{n,1:M}), or NMC or MLMC in its place (`estimators/`)
+
 The same key draws the same θ and noise for all of them as for `policy_loss`: methods differ in
 their contrastive draws alone."""
 

@@ -1,5 +1,7 @@
 """Stage 2 of the paper's Algorithm 1: train policies with a fixed score, many restarts at once.
 
+    ∇̂ = 1/N Σ_n [d/dφ log p(y_n | ξ_n, θ_n) − s(y_n, ξ_n) ∂(y_n, ξ_n)/∂φ],   (y, ξ) = g(ε, θ, φ)
+
 `train_policies` trains a batch of restarts by whatever estimates the gradient of the EIG, a score
 first of all; `best_policy` chooses among them on common draws.
 """

@@ -28,7 +28,6 @@ from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.policies.constrained import is_static
 from scorebed.rollout import draw_noise
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
@@ -82,7 +81,7 @@ def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) ->
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         policy = eqx.combine(params, static_part)
-        surrogate = static if is_static(policy) else adaptive
+        surrogate = adaptive if policy.adaptive else static
 
         def one(key: PRNGKeyArray) -> Any:
             theta = task.prior.sample(key=named(key, "theta"))

@@ -265,7 +265,7 @@ def score_stage(
     sampler: DesignSampler,
     make: Callable[[], Score],
     *,
-    name: str = "score",
+    name: str = "stage-1",
     steps: int,
     batch: int,
     optimiser: optax.GradientTransformation,

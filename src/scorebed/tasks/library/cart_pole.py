@@ -24,7 +24,7 @@ class CartPole(EulerMaruyama):
     The term (k₁ s + d₁ ṡ) cos q in q̈ is kept with the sign that the paper prints.
     """
 
-    preset_file: ClassVar[str] = "cart-pole"
+    preset_file: ClassVar[str] = "cart-pole.toml"
     prior: Prior = log_normal(
         (Quantity("pole length", "m"), Quantity("pole mass", "kg"), Quantity("cart mass", "kg")),
         PRIOR_SCALE,

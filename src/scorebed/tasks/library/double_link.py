@@ -24,7 +24,7 @@ class DoubleLink(EulerMaruyama):
     Gravity restores: both links hang at q = 0. The paper prints −τ, an inverted pendulum, but its
     figures belong to +τ."""
 
-    preset_file: ClassVar[str] = "double-link"
+    preset_file: ClassVar[str] = "double-link.toml"
     prior: Prior = log_normal(
         (
             Quantity("mass 1", "kg"),

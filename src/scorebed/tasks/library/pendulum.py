@@ -19,7 +19,7 @@ class Pendulum(EulerMaruyama):
     f = (q̇, −3g/(2l) sin q + 3(ξ − b q̇)/(m l²)), with the factor 3 on the input and damping term
     of the published results (the paper's footnote)."""
 
-    preset_file: ClassVar[str] = "pendulum"
+    preset_file: ClassVar[str] = "pendulum.toml"
     prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)
     designs: Space = eqx.field(
         static=True, default=Box((Quantity("torque", "N m"),), (-1.0,), (1.0,))

@@ -14,10 +14,24 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 class DoubleLink(EulerMaruyama):
-    """State (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques ξ ∈ [−4, 4] × [−2, 2].
+    """The double link: state (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques ξ ∈ [−4, 4] × [−2, 2].
 
     f = (q̇, M⁻¹(ξ − C q̇ + τ)) with τ = −g(…) as printed: gravity restores, and both links hang at
-    q = 0. The paper's equation has −τ, an inverted pendulum, but its figures belong to +τ."""
+    q = 0. The paper's equation has −τ, an inverted pendulum, but its figures belong to +τ.
+
+    Arguments:
+        prior: the prior of θ; log θ ~ N(0, 0.01 I) if left out.
+        designs: the range of the controls.
+        outcomes: names and units of the states.
+        horizon: number of steps, T.
+        step: the time step δt.
+        diffusion: the noise L.
+        additive_noise: True, since L is constant.
+
+    Example:
+        >>> sb.DoubleLink(horizon=10).designs.dim
+        2
+    """
 
     preset_file: ClassVar[str] = "double-link"
     prior: Prior = log_normal(

@@ -334,7 +334,11 @@ def test_presets_fit_any_task(preset, name):
         "transformer" if preset == "paper" else "particles" if pooled else "transformer-direct"
     )
     assert config.trained_by.score.training.lambda_y == "auto"
-    assert config.policy == policy_for("paper", task) == ("dad" if name == "SensorPlacement" else "gru")
+    assert (
+        config.policy
+        == policy_for("paper", task)
+        == ("dad" if name == "SensorPlacement" else "gru")
+    )
     assert sb.paper_sampler(task).horizon == task.horizon
 
 

@@ -49,13 +49,18 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
         run: the run, or the path of its folder.
         path: the folder to make; its parent must exist.
 
-    Returns: the manifest, as in the folder's `manifest.json`.
+    Returns:
+        The manifest, as in the folder's `manifest.json`.
 
-    Raises: `RunFolderError` if `path` exists (it is left as it is) or cannot be written;
-    `InvalidValueError` if the designs are not those of a policy, or if a package is missing;
-    `ScorebedError` if the policy cannot be exported. No folder is left behind.
+    Raises:
+        RunFolderError: if `path` exists (it is left as it is) or cannot be written.
+        InvalidValueError: if the designs are not those of a policy, or a package is missing.
+        ScorebedError: if the policy cannot be exported. No folder is left behind.
 
-    Example: `sb.export_policy("runs/pendulum-score-1", "tuesday")["horizon"]`."""
+    Example:
+        >>> sb.export_policy("runs/linear-gaussian-score-1", "tuesday")["horizon"]
+        3
+    """
     run, path = run if isinstance(run, Run) else load(run), Path(path)
     if path.exists() or path.is_symlink():
         raise RunFolderError(
@@ -81,10 +86,10 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
 
 def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Every file of the folder, and the manifest; in memory, so that a failure leaves no folder."""
-    if run.config.method == "myopic":
+    if reason := run.policy.unwrapped.not_exported:
         raise InvalidValueError(
             f"the run {run.path}",
-            got="myopic designs, which search with the task's likelihood at every step",
+            got=reason,
             expected="a trained policy",
             fix="train one, for example with --method score.",
         )
@@ -94,9 +99,9 @@ def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     except (NotImplementedError, ValueError, TypeError) as error:
         if isinstance(error, ScorebedError):
             raise
-        reason = str(error).strip().splitlines()[0][:200]
+        why = str(error).strip().splitlines()[0][:200]
         raise ScorebedError(
-            f"the policy of {run.path}, got a program that cannot be exported ({reason}), "
+            f"the policy of {run.path}, got a program that cannot be exported ({why}), "
             "expected array operations only. Fix: use one of the built-in policies."
         ) from error
     files["policy.safetensors"] = encode_leaves(

@@ -16,7 +16,6 @@ import pytest
 from preset_tasks import ALL, LIBRARY, Plain
 
 from scorebed.errors import UnknownNameError
-from scorebed.methods import METHODS
 from scorebed.nle import PCE, Cost, JointVarPost, Pretrained
 from scorebed.presets import BENCH_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, PRESETS
 from scorebed.presets.budgets import TABLES

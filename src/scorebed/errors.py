@@ -7,11 +7,27 @@ from collections.abc import Iterable
 
 
 class ScorebedError(Exception):
-    """Base class of all errors; the command line prints one as a single line and exits with 2."""
+    """Base class of all errors; the command line prints one as a single line and exits with 2.
+
+    Example:
+        >>> try:
+        ...     sb.make_task("pendulm")
+        ... except sb.ScorebedError as error:
+        ...     print(str(error).split("Fix: ")[1])
+        did you mean 'pendulum'?
+    """
 
 
 class UnknownNameError(ScorebedError):
-    """A name that is not in its table; the message offers the nearest one."""
+    """A name that is not in its table; the message offers the nearest one.
+
+    Example:
+        >>> try:
+        ...     sb.make_bound("smk")
+        ... except sb.UnknownNameError as error:
+        ...     print(str(error).split("Fix: ")[1])
+        did you mean 'smc'?
+    """
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         names = sorted(known)
@@ -23,18 +39,43 @@ class UnknownNameError(ScorebedError):
 
 
 class InvalidValueError(ScorebedError):
-    """A value that a constructor or command does not accept."""
+    """A value that a constructor or command does not accept.
+
+    Example:
+        >>> try:
+        ...     sb.make_task("pendulum", horizon=0)
+        ... except sb.InvalidValueError as error:
+        ...     print(str(error).split(",")[0])
+        a dynamical task
+    """
 
     def __init__(self, what: str, *, got: object, expected: str, fix: str):
         super().__init__(f"{what}, got {got}, expected {expected}. Fix: {fix}")
 
 
 class NoDensityError(ScorebedError):
-    """The density of something that can only be sampled."""
+    """The density of something that can only be sampled.
+
+    Example:
+        >>> try:
+        ...     Bursts().log_prob(jnp.zeros(1), jnp.ones(1), None, jnp.ones(1))
+        ... except sb.NoDensityError as error:
+        ...     print(str(error).split(",")[0])
+        the density of Bursts
+    """
 
 
 class BudgetExceededError(ScorebedError):
-    """A charge beyond the budget of likelihood evaluations; it has not been spent."""
+    """A charge beyond the budget of likelihood evaluations; it has not been spent.
+
+    Example:
+        >>> from scorebed.nle import Ledger
+        >>> try:
+        ...     Ledger(100).charge("bounds", 101)
+        ... except sb.BudgetExceededError as error:
+        ...     print("101" in str(error))
+        True
+    """
 
 
 def require(condition: bool, what: str, *, got: object, expected: str, fix: str) -> None:

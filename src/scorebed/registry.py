@@ -18,9 +18,10 @@ Registered = TypeVar("Registered")
 
 
 class Registry(dict[str, Maker]):
-    """Built-in entries, and those that a user has registered. `kind` is what an entry is, in the
-    singular; `made_by` says what may be registered, and `accepts` tests it.
-    """
+    """Built-in entries, and those that a user has registered.
+
+    `kind` is what an entry is, in the singular; `made_by` says what may be registered, and
+    `accepts` tests it. `about` is the documentation of this table."""
 
     def __init__(
         self,
@@ -29,10 +30,11 @@ class Registry(dict[str, Maker]):
         *,
         made_by: str,
         accepts: Callable[[object], bool] = callable,
+        about: str | None = None,
     ):
         super().__init__(built_in)
         self.kind, self.made_by, self.built_in = kind, made_by, frozenset(built_in)
-        self.accepts = accepts
+        self.accepts, self.__doc__ = accepts, about or type(self).__doc__
 
     def find(self, name: str) -> Maker:
         """The entry of a name.

@@ -21,14 +21,39 @@ FEW = 8  # coordinates of a parameter that need no tiles
 
 
 class Noise(eqx.Module):
-    """ε: everything random about one experiment besides θ."""
+    """ε: everything random about one experiment besides θ. Drawn by `draw_noise`.
+
+    Attributes:
+        outcome: standard normal numbers of the outcomes, [T, dn].
+        policy: the policy's noise, [T, n]; n = 0 if it is deterministic.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> noise = sb.draw_noise(task, policy, key=jr.key(1))
+        >>> isinstance(noise, sb.Noise), noise.policy.shape
+        (True, (3, 0))
+    """
 
     outcome: Float[Array, "T dn"]
     policy: Float[Array, "T n"]
 
 
 class Trajectory(eqx.Module):
-    """One experiment: the parameters that made it, and its outcomes and designs."""
+    """One experiment, as `simulate` makes it; under `vmap` a batch, with an axis in front.
+
+    Attributes:
+        theta: the parameters that made it, [k].
+        ys: the outcomes, [T, dy].
+        xis: the designs, [T, dx].
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> one = sb.simulate(task, policy, key=jr.key(1))
+        >>> isinstance(one, sb.Trajectory), one.ys.shape
+        (True, (3, 1))
+    """
 
     theta: Float[Array, " k"]
     ys: Float[Array, "T dy"]
@@ -36,7 +61,22 @@ class Trajectory(eqx.Module):
 
 
 def draw_noise(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Noise:
-    """ε ~ q(ε)."""
+    """ε ~ q(ε): the noise of one experiment.
+
+    Arguments:
+        task: the experiment.
+        policy: the policy, which may have noise too.
+        key: the random key.
+
+    Returns:
+        The `Noise` of the outcomes and of the policy.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> sb.draw_noise(task, policy, key=jr.key(1)).outcome.shape
+        (3, 1)
+    """
     outcome = jr.normal(named(key, "outcome"), (task.horizon, task.noise_dim))
     return Noise(outcome, policy.sample_noise(task.horizon, key=named(key, "policy")))
 
@@ -57,7 +97,23 @@ def rollout(task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise)
 
 
 def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
-    """One experiment with θ from the prior."""
+    """One experiment: θ from the prior, designs of the policy, outcomes of the task. No NLE.
+
+    Arguments:
+        task: the experiment.
+        policy: the policy.
+        key: the random key.
+
+    Returns:
+        A `Trajectory`, differentiable in the policy. `vmap` over keys for a batch.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> one = sb.simulate(task, policy, key=jr.key(1))
+        >>> one.theta.shape, one.ys.shape, one.xis.shape
+        ((1,), (3, 1), (3, 1))
+    """
     noise = draw_noise(task, policy, key=named(key, "noise"))
     return rollout(task, policy, task.prior.sample(key=named(key, "theta")), noise)
 
@@ -73,7 +129,22 @@ def pilot_runs(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Traj
 def simulate_outcomes(
     task: Task, theta: Float[Array, " k"], xis: Float[Array, "T dx"], noise: Float[Array, "T dn"]
 ) -> Float[Array, "T dy"]:
-    """Outcomes of designs that were fixed before the experiment."""
+    """Outcomes of designs that were fixed before the experiment. No NLE.
+
+    Arguments:
+        task: the experiment.
+        theta: its parameters, [k].
+        xis: the designs, [T, dx].
+        noise: standard normal numbers, [T, dn] with dn = `task.noise_dim`.
+
+    Returns:
+        The outcomes, [T, dy].
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> sb.simulate_outcomes(task, jnp.array([2.0]), jnp.ones((3, 1)), jnp.zeros((3, 1)))[:, 0]
+        Array([2., 2., 2.], dtype=float32)
+    """
     if task.exchangeable_steps:
         return jax.vmap(task.outcome, in_axes=(None, None, 0, 0))(theta, None, xis, noise)
     return rollout(task, Replay(), theta, Noise(noise, xis)).ys
@@ -82,7 +153,26 @@ def simulate_outcomes(
 def log_likelihood(
     task: Task, theta: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Scalar:
-    """log p(y_{1:T} | ξ_{1:T}, θ) = Σ_t log p(y_t | ξ_t, θ, h_{t−1}). T NLE."""
+    """log p(y_{1:T} | ξ_{1:T}, θ) = Σ_t log p(y_t | ξ_t, θ, h_{t−1}). T NLE.
+
+    Arguments:
+        task: the experiment.
+        theta: its parameters, [k].
+        ys: the outcomes, [T, dy].
+        xis: the designs, [T, dx].
+
+    Returns:
+        The log-likelihood of the whole experiment.
+
+    Raises:
+        NoDensityError: if the task has no density.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> value = sb.log_likelihood(task, jnp.zeros(1), jnp.zeros((3, 1)), jnp.ones((3, 1)))
+        >>> round(float(value), 3)
+        -2.757
+    """
     if task.states_follow_data:
         return jax.vmap(task.log_prob, in_axes=(0, None, 0, 0))(
             ys, theta, task.states_before(ys), xis
@@ -99,7 +189,25 @@ def log_likelihoods(
     The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row
     per parameter coordinate, so that each scalar of the task becomes a contiguous vector. `vmap`
     over trajectories outside. Many coordinates are taken in tiles that fit a core's cache: three
-    times as fast with thirty of them."""
+    times as fast with thirty of them.
+
+    Arguments:
+        task: the experiment.
+        thetas: M parameters, [M, k].
+        ys: the outcomes, [T, dy].
+        xis: the designs, [T, dx].
+
+    Returns:
+        The log-likelihoods, [M].
+
+    Raises:
+        NoDensityError: if the task has no density.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> sb.log_likelihoods(task, jnp.zeros((5, 1)), jnp.zeros((3, 1)), jnp.ones((3, 1))).shape
+        (5,)
+    """
     M, k = thetas.shape
     tile = 1 << max(TILE // k, 1).bit_length() - 1  # a power of two, as chunks of parameters are
     if k > FEW and tile < M and M % tile == 0:

@@ -70,17 +70,57 @@ BOUNDS: Registry[Bound] = Registry(
     },
     made_by="a subclass of Bound",
     accepts=lambda bound: isinstance(bound, Bound),
+    about="""The bounds of the EIG, by the names that `--bound` takes. `register_bound` adds one.
+
+    Example:
+        >>> sorted(sb.BOUNDS)[:2]
+        ['contrastive', 'importance']
+    """,
 )
 
 
 def make_bound(name: str) -> Bound:
-    """A bound by its name, with its usual sizes."""
+    """A bound by its name, with its usual sizes.
+
+    Arguments:
+        name: a name in `BOUNDS`.
+
+    Returns:
+        A `Bound`, which is called with a task and a policy.
+
+    Raises:
+        UnknownNameError: if there is no bound of that name.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> bound = sb.make_bound("contrastive")
+        >>> bound(task, policy, outer=32, inner=100, key=jr.key(1)).outer
+        32
+    """
     return BOUNDS.find(name)
 
 
 def register_bound(name: str) -> Callable[[type[SomeBound]], type[SomeBound]]:
-    """A bound of your own for `--bound NAME`: `@register_bound("mine")` above a subclass of
-    `Bound` that can be made without arguments.
+    """Add a bound of your own, for `--bound NAME` and in Python.
+
+    Arguments:
+        name: lower-case letters, digits and hyphens; not a built-in name.
+
+    Returns:
+        A decorator for a subclass of `Bound` that can be made without arguments. It returns the
+        class.
+
+    Raises:
+        InvalidValueError: if the name is malformed or built in, or the class is not a `Bound`.
+
+    Example:
+        >>> @sb.register_bound("my-bound")
+        ... class MyBound(sb.Bound):
+        ...     def __call__(self, task, policy, *, outer=32, inner=100, on_group=None, key):
+        ...         return sb.eig_bounds(task, policy, outer=2 * outer, inner=inner, key=key)
+        >>> sb.make_bound("my-bound")(task, policy, outer=16, key=jr.key(1)).outer
+        32
     """
     add = BOUNDS.register(name)
 
@@ -111,17 +151,25 @@ def tight_bounds(
     blocks, contrastive draws where some parameters are a nuisance.
 
     Arguments:
-        task: what is measured; it needs a density.
-        policy: whose designs are judged.
-        outer: trajectories; by default as many as the chosen bound takes.
-        inner: draws or particles of each; by default as many as the chosen bound takes.
-        on_group: called with the groups done and the groups in all.
-        key: of all draws.
+        task: the experiment; it needs a density.
+        policy: the policy whose designs are judged.
+        outer: number of trajectories; the chosen bound's usual number if left out.
+        inner: draws or particles per trajectory; the chosen bound's usual number if left out.
+        on_group: called with the number of groups done and of all groups.
+        key: the random key.
 
     Returns:
         `Bounds` in nats, with standard errors and the likelihood evaluations spent.
 
     Raises:
-        NoDensityError: the task has no density. Use `bounds.posterior.PosteriorBound`.
+        NoDensityError: if the task has no density; `make_bound("posterior")` needs none.
+        InvalidValueError: if `outer` or `inner` is too small.
+
+    Example:
+        >>> two = sb.make_task("location-finding", sources=2, horizon=2)
+        >>> designs = sb.make_policy("static", two, key=jr.key(0))
+        >>> found = sb.tight_bounds(two, designs, outer=4, inner=64, key=jr.key(1))
+        >>> found.outer, found.inner
+        (4, 64)
     """
     return Tight()(task, policy, outer=outer, inner=inner, on_group=on_group, key=key)

@@ -27,12 +27,30 @@ def silent(done: int, total: int) -> None:
 
 class Bounds(eqx.Module):
     """A lower and an upper bound in nats, with standard errors over groups that share no
-    contrastive draws.
+    contrastive draws. Printed, it is a sentence that also says when the lower bound is saturated.
 
-    `ceiling` is the largest value that the lower bound can take with `inner` draws: log(M+1) if
-    they are from the prior, and more by what a better proposal has learned
-    (`bounds/importance.py`). Without a density (`bounds/posterior.py`) there are no such draws, no
-    ceiling and no upper bound, which is then NaN."""
+    Without a density (`bounds/posterior.py`) there are no inner draws, no ceiling and no upper
+    bound, which is then NaN.
+
+    Attributes:
+        lower: the lower bound.
+        lower_se: its standard error.
+        upper: the upper bound.
+        upper_se: its standard error.
+        outer: number of trajectories, N.
+        inner: draws or particles per trajectory, M.
+        ceiling: the largest value that the lower bound can take: log(M+1) if the draws are from
+            the prior, and more by what a better proposal has learned (`bounds/importance.py`).
+        saturated: share of the trajectories at which the lower bound says little but its ceiling.
+        nle: likelihood evaluations spent.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> found = sb.eig_bounds(task, policy, outer=32, inner=100, key=jr.key(1))
+        >>> isinstance(found, sb.Bounds), found.nle
+        (True, 9696)
+    """
 
     lower: float
     lower_se: float
@@ -62,7 +80,27 @@ class Bounds(eqx.Module):
 
 class Bound(eqx.Module):
     """A way to bound the EIG of a policy. Its fields are its settings, among them the numbers of
-    trajectories and of draws that it takes where a call gives none.
+    trajectories and of draws that it takes where a call gives none. Inherit from it for a bound of
+    your own, or take one from `make_bound`.
+
+    Attributes:
+        name: its name in `BOUNDS`.
+        monitor: the version of it that is cheap enough to follow a training by.
+
+    Methods:
+        __call__: the bounds of a task and a policy.
+        supports: refuse a task that it is not for; by default none.
+        nle: the likelihood evaluations of a call, if they are known beforehand.
+        for_task: the bound that is used for a task; by default this one.
+
+    Example:
+        >>> class Fewer(sb.Bound):
+        ...     name = "fewer"
+        ...
+        ...     def __call__(self, task, policy, *, outer=32, inner=100, on_group=None, key):
+        ...         return sb.eig_bounds(task, policy, outer=outer, inner=inner, key=key)
+        >>> Fewer()(task, policy, key=jr.key(1)).inner
+        100
     """
 
     name: ClassVar[str]

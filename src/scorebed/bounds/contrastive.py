@@ -49,11 +49,34 @@ def eig_bounds(
     on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """sPCE and sNMC with `outer` trajectories and `inner` contrastive parameters each. `bounds_nle`
-    says what they cost.
+    """Bounds by contrastive draws of the prior: sPCE from below and sNMC from above.
 
-    `saturated` is the share of trajectories whose θ_0 makes up more than half of the contrastive
-    sum: there the lower bound says little but log(M+1)."""
+    outer · (inner + 1) · T NLE; with nuisance parameters outer · (2 inner + 1) · T. The lower bound
+    is loose where the EIG comes near log(M+1): see `Bounds.saturated`, and use `tight_bounds`.
+
+    Arguments:
+        task: the experiment; it needs a density.
+        policy: the policy whose designs are judged.
+        outer: number of trajectories, N.
+        inner: contrastive parameters of each trajectory, M.
+        on_group: called with the number of groups done and of all groups.
+        key: the random key.
+
+    Returns:
+        `Bounds` in nats. `saturated` is the share of trajectories whose θ_0 makes up more than half
+        of the contrastive sum.
+
+    Raises:
+        InvalidValueError: if `outer` is below 2 or `inner` below 1.
+        NoDensityError: if the task has no density.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> found = sb.eig_bounds(task, policy, outer=32, inner=100, key=jr.key(1))
+        >>> found.lower < found.upper
+        True
+    """
     require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
     groups = min(max(GROUPS, -(-outer // LARGEST_GROUP)), outer)
     check_interest(task, key=named(key, "interest"))

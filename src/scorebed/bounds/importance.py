@@ -102,12 +102,38 @@ def importance_bounds(
     on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds from `outer` trajectories with `inner` draws of a proposal each, made by `propose`, or
-    else `usual_proposal`.
+    """Bounds by importance sampling, with a proposal fitted to the posterior of each trajectory.
 
     outer · (inner + 1) · T NLE, and what the proposals take. Trajectories share no draws, so the
     standard errors are those of independent samples; the n-th trajectory depends on `key` and n
-    alone."""
+    alone.
+
+    Arguments:
+        task: the experiment, with a density, no nuisance parameters and at most four exchangeable
+            blocks.
+        policy: the policy whose designs are judged.
+        outer: number of trajectories, N.
+        inner: draws of the proposal of each trajectory, M.
+        propose: makes the proposal of a history, `propose(task, ys, xis, *, key)`;
+            `usual_proposal` if left out.
+        on_group: called with the number of groups done and of all groups.
+        key: the random key.
+
+    Returns:
+        `Bounds` in nats.
+
+    Raises:
+        NoDensityError: if the task has no density.
+        InvalidValueError: if the task is not for importance bounds, `outer` is below 2 or `inner`
+            below 1.
+
+    Example:
+        >>> two = sb.make_task("location-finding", sources=2, horizon=2)
+        >>> designs = sb.make_policy("static", two, key=jr.key(0))
+        >>> found = sb.importance_bounds(two, designs, outer=4, inner=64, key=jr.key(1))
+        >>> found.outer, found.inner
+        (4, 64)
+    """
     require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
     require_orders(task)
     of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)

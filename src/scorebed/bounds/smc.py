@@ -88,13 +88,39 @@ def smc_bounds(
     on_group: OnGroup = silent,
     key: PRNGKeyArray,
 ) -> Bounds:
-    """Bounds from `outer` trajectories, with two runs of `inner` particles each, which start from
-    what `begin` (by default `usual_start`) gives.
+    """Bounds by sequential Monte Carlo from both sides: two runs of particles per trajectory.
 
     (2 · inner + 1) · (1 + levels · moves) · T NLE a trajectory, and what the start takes;
     particles, levels and moves are worth about the same for the likelihoods they take. The n-th
     trajectory depends on `key` and n alone. It is that of importance bounds up to rounding, which a
-    policy that searches as it goes (`modes`) may turn into another experiment."""
+    policy that searches as it goes (`modes`) may turn into another experiment.
+
+    Arguments:
+        task: the experiment, with a density and no nuisance parameters.
+        policy: the policy whose designs are judged.
+        outer: number of trajectories, N.
+        inner: particles of each run.
+        levels: levels from the start to the posterior; more make the bounds tighter.
+        moves: Metropolis steps at each level.
+        begin: makes the density that particles start from, `begin(task, ys, xis, *, key)`;
+            `usual_start` if left out.
+        on_group: called with the number of groups done and of all groups.
+        key: the random key.
+
+    Returns:
+        `Bounds` in nats.
+
+    Raises:
+        NoDensityError: if the task has no density.
+        InvalidValueError: if the task has nuisance parameters, or a size is too small.
+
+    Example:
+        >>> many = sb.make_task("location-finding", sources=5, horizon=2)
+        >>> designs = sb.make_policy("static", many, key=jr.key(0))
+        >>> found = sb.smc_bounds(many, designs, outer=2, inner=4, levels=2, key=jr.key(1))
+        >>> found.inner
+        4
+    """
     require(
         outer >= 2 and inner >= 2 and levels >= 1 and moves >= 1,
         "the size of a bound by SMC",

@@ -11,8 +11,19 @@ __all__ = ["ERROR", "Finding", "check_task"]
 
 
 def check_task(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
-    """The faults of a task, errors first; none if it is sound. Draws are made only if the task can
-    be traced.
+    """Find the faults of a task before training, in seconds. Draws are made only if the task can be
+    traced.
+
+    Arguments:
+        task: the task to check.
+        key: the random key.
+
+    Returns:
+        What was found, errors first; empty if the task is sound.
+
+    Example:
+        >>> sb.check_task(sb.make_task("linear-gaussian"), key=jr.key(0))
+        []
     """
     found = traced_findings(task)
     if not any(f.severity == ERROR for f in found):

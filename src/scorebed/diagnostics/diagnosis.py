@@ -66,13 +66,7 @@ class Comparison(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found. `comparison` is None where there is no ground truth to compare with.
-
-    Example:
-        >>> found = sb.diagnose(task, score, policy, outer=16, key=jr.key(3))
-        >>> sorted(found.conditioning)
-        ['policy', 'sampler']
-    """
+    """What `diagnose` found. `comparison` is None where there is no ground truth to compare with."""
 
     verdict: str
     """One sentence, which starts with Good, Fair, Poor, Doubtful, Undecided or Unknown."""
@@ -160,7 +154,10 @@ def diagnose(
         UnknownNameError: if there is no ground truth of that name.
 
     Example:
-        >>> found = sb.diagnose(task, score, policy, outer=16, key=jr.key(3))
+        With `task`, `sampler` and `score` as in the example of `train_score`:
+
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> found = sb.diagnose(task, score, policy, sampler, outer=16, key=jr.key(3))
         >>> found.verdict.split(":")[0] in ("Good", "Fair", "Poor", "Doubtful", "Undecided")
         True
     """

@@ -149,7 +149,7 @@ def _gradient_group(
     likelihood = jnp.full_like(own, 0.0 if task.additive_noise else 1 / size)
 
     def gradient(value: ScoreValue, likelihood: Array) -> Array:
-        fisher = 0.0 if not policy.adaptive else 1 / size
+        fisher = 1 / size if policy.adaptive else 0.0
         return _flat(pull_back((-value.y / size, -fisher * value.xi, likelihood))[0])
 
     mu, passes = truth(named(key, "truth")).evaluate(ys, xis)

@@ -49,13 +49,18 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
         run: the run, or the path of its folder.
         path: the folder to make; its parent must exist.
 
-    Returns: the manifest, as in the folder's `manifest.json`.
+    Returns:
+        The manifest, as in the folder's `manifest.json`.
 
-    Raises: `RunFolderError` if `path` exists (it is left as it is) or cannot be written;
-    `InvalidValueError` if the designs are not those of a policy, or if a package is missing;
-    `ScorebedError` if the policy cannot be exported. No folder is left behind.
+    Raises:
+        RunFolderError: if `path` exists (it is left as it is) or cannot be written.
+        InvalidValueError: if the designs are not those of a policy, or a package is missing.
+        ScorebedError: if the policy cannot be exported. No folder is left behind.
 
-    Example: `sb.export_policy("runs/pendulum-score-1", "tuesday")["horizon"]`."""
+    Example:
+        >>> sb.export_policy("runs/linear-gaussian-score-1", "tuesday")["horizon"]
+        3
+    """
     run, path = run if isinstance(run, Run) else load(run), Path(path)
     if path.exists() or path.is_symlink():
         raise RunFolderError(

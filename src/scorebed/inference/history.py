@@ -51,7 +51,26 @@ def continue_after(
     task: Task, xis: Sequence[Sequence[float]], ys: Sequence[Sequence[float]], *, key: PRNGKeyArray
 ) -> Task:
     """The rest of an experiment whose first steps are over: fewer steps, and the posterior so far
-    as the prior.
+    as the prior. About 2048·t·(1 + levels·moves) NLE.
+
+    Arguments:
+        task: the whole experiment; it needs a density.
+        xis: the designs so far, [t, dx].
+        ys: the outcomes so far, [t, dy].
+        key: the random key.
+
+    Returns:
+        A task with T − t steps. Its prior is a Gaussian mixture fitted to particles.
+
+    Raises:
+        InvalidValueError: if the history does not fit the task, leaves no step, or is impossible
+            under the prior; or if the task has no density.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> rest = sb.continue_after(task, [[1.0]], [[0.5]], key=jr.key(0))
+        >>> rest.horizon
+        2
     """
     # Refuses a wrong history before anything is computed.
     blank = continued(task, task.prior, xis, ys)

@@ -38,23 +38,33 @@ METHODS: Registry[type[Method]] = Registry(
     },
     made_by="a subclass of Method",
     accepts=lambda method: isinstance(method, type) and issubclass(method, Method),
+    about="""The methods, by the names that `--method` takes: each a class whose fields are its
+    settings. `register_method` adds one.
+
+    Example:
+        >>> list(sb.METHODS)[:3]
+        ['score', 'jointscore', 'pce']
+    """,
 )
 
 
 def register_method(name: str) -> Callable[[type[SomeMethod]], type[SomeMethod]]:
-    """Make a method of your own known as NAME, for `--method NAME` and in Python.
+    """Add a method of your own, for `--method NAME` and in Python.
 
     Arguments:
-        name: small letters, digits and hyphens; no built-in one.
+        name: lower-case letters, digits and hyphens; not a built-in name.
 
     Returns:
-        A decorator for a subclass of `Method`, such as `EstimatorMethod`, which it gives back.
+        A decorator for a subclass of `Method`, such as `EstimatorMethod`. It returns the class.
 
     Raises:
-        InvalidValueError: if the name is malformed or built in.
+        InvalidValueError: if the name is malformed or built in, or the class is not a `Method`.
 
     Example:
-        >>> @sb.register_method("mine")
-        ... class Mine(sb.EstimatorMethod): ...  # doctest: +SKIP
+        >>> @sb.register_method("my-method")
+        ... class MyMethod(sb.METHODS["pce"]):
+        ...     inner: int = 31
+        >>> "my-method" in sb.METHODS
+        True
     """
     return METHODS.register(name)

@@ -68,7 +68,33 @@ class Job:
 
 
 class Method(eqx.Module):
-    """How policies are trained. Its fields are its settings."""
+    """How policies are trained. Its fields are its settings; a `Job` says for which task.
+
+    Inherit from `EstimatorMethod` for an estimator of your own, and from this class for anything
+    else. `METHODS` holds the built-in ones.
+
+    Attributes:
+        needs_density: whether the likelihood of the model is evaluated.
+        serves_nuisance: whether parameters of interest can be told from a nuisance.
+        compared_with_random: whether a run bounds random designs too.
+        has_own_policy: whether it is tied to one policy.
+        designs_in_words: what its designs are, for a report.
+        upfront_stem: the name of the files of what is learned upfront; empty if nothing is.
+
+    Methods:
+        supports: refuse a task that it cannot serve.
+        upfront: the stage that learns what serves every policy, if there is one.
+        train: the stage that trains policies, if there is one.
+        untrained: the policy of a method that trains none.
+        within: the same method with the largest sizes that a budget allows.
+        nle: likelihood evaluations of a whole run, at most.
+
+    Example:
+        >>> class Untouched(sb.Method):
+        ...     def untrained(self, job):
+        ...         return job.make_policy(job.task, key=job.key)
+        >>> Untouched().supports(sb.make_task("linear-gaussian"))
+    """
 
     needs_density: ClassVar[bool] = True
     """Whether the likelihood of the model is evaluated."""

@@ -153,10 +153,37 @@ class GradientMethod(Method):
 
 
 class EstimatorMethod(GradientMethod):
-    """A method by an estimator of one trajectory: the least that a method of one's own has to say.
+    """A method by an estimator of one trajectory: the simplest way to write a method of your own.
 
-    `estimate` gives a scalar whose gradient in the policy is that of the EIG; `trajectory_nle` says
-    what it costs.
+    Attributes:
+        policy_training: how policies are trained; the section `[policy_training]` of a run.
+
+    Methods:
+        estimate: a scalar whose gradient in the policy is that of the EIG, for one trajectory.
+        trajectory_nle: likelihood evaluations of one such estimate.
+
+    Example:
+        >>> from scorebed.methods.sections import PolicyTraining
+        >>> from scorebed.rollout import rollout
+        >>> class Contrast(sb.EstimatorMethod):
+        ...     policy_training: PolicyTraining
+        ...     inner: int = 15
+        ...
+        ...     def estimate(self, task, policy, theta, noise, *, key):
+        ...         one = rollout(task, policy, theta, noise)
+        ...         others = jnp.stack([task.prior.sample(key=k) for k in jr.split(key, self.inner)])
+        ...         thetas = jnp.concatenate([theta[None], others])
+        ...         each = sb.log_likelihoods(task, thetas, one.ys, one.xis)
+        ...         return each[0] - jnp.log(jnp.exp(each).mean())
+        ...
+        ...     def trajectory_nle(self, task):
+        ...         return (self.inner + 1) * task.horizon
+        >>> training = PolicyTraining(
+        ...     steps=4, batch=8, learning_rate=1e-3, schedule="constant",
+        ...     monitor_every=2, monitor_inner=9,
+        ... )
+        >>> Contrast(training).trajectory_nle(sb.make_task("linear-gaussian"))
+        48
     """
 
     @abc.abstractmethod

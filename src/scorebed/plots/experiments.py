@@ -62,7 +62,23 @@ class Panels(NamedTuple):
 
 
 def draw_experiments(task: Task, runs: Sequence[Trajectory]) -> Figure:
-    """A new figure, one column per experiment."""
+    """Draw experiments side by side, as the task's sketch says. Needs the extra `plots`.
+
+    Arguments:
+        task: the task.
+        runs: single experiments, one column each.
+
+    Returns:
+        A new matplotlib figure.
+
+    Raises:
+        InvalidValueError: if there is no experiment, one is a batch, or shapes do not fit the task.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> figure = sb.draw_experiments(task, [sb.simulate(task, policy, key=jr.key(1))])
+    """
     panels = _panels(task, runs)
     width = COLUMN_WIDTH * len(runs) + (0.6 if panels.coloured else 0)
     figure = Figure(

@@ -49,18 +49,59 @@ POLICIES: Registry[PolicyConstructor] = Registry(
         RANDOM: _random,
     },
     made_by="a class, or a function of a task and a key",
+    about="""The policies, by the names that `--policy` takes. `register_policy` adds one.
+
+    Example:
+        >>> list(sb.POLICIES)[:3]
+        ['dad', 'gru', 'attention']
+    """,
 )
 
 
 def register_policy(name: str) -> Callable[[PolicyConstructor], PolicyConstructor]:
-    """A policy of your own for `--policy NAME`: `@register_policy("mine")` above a class that is
-    made as `Mine(task, key=key)`.
+    """Add a policy of your own, for `--policy NAME` and in Python.
 
-    Written in the file of a task, or in one that it imports, it is known wherever that task is: in
-    training, reports and live."""
+    Written in the file of a task, or in one that it imports, it can be used wherever that task is:
+    in training, reports and live.
+
+    Arguments:
+        name: lower-case letters, digits and hyphens; not a built-in name.
+
+    Returns:
+        A decorator for a class, or a function, that is called as `mine(task, key=key)`. It returns
+        what it decorates.
+
+    Raises:
+        InvalidValueError: if the name is malformed or built in.
+
+    Example:
+        >>> @sb.register_policy("my-policy")
+        ... def my_policy(task, *, key):
+        ...     return sb.make_policy("static", task, key=key)
+        >>> mine = sb.make_policy("my-policy", task, key=jr.key(0))
+    """
     return POLICIES.register(name)
 
 
 def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
-    """A fresh policy for a task, with the paper's sizes; it obeys the task's constraint."""
+    """An untrained policy for a task, with the paper's sizes; it obeys the task's constraint.
+
+    Arguments:
+        name: a name in `POLICIES`.
+        task: the experiment.
+        key: the random key of its parameters.
+
+    Returns:
+        The policy.
+
+    Raises:
+        UnknownNameError: if there is no policy of that name.
+        InvalidValueError: if that policy is not for this task.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> policy = sb.make_policy("static", task, key=jr.key(0))
+        >>> policy.adaptive
+        False
+    """
     return obedient(task, POLICIES.find(name)(task, key=key))

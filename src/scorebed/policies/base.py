@@ -17,7 +17,51 @@ Memory: TypeAlias = Any  # a PyTree of arrays; None where there is nothing to re
 
 
 class Policy(eqx.Module):
-    """π(ξ_t | h_{t−1}) in the form `init` → `design` → `update` → `design` → …"""
+    """π(ξ_t | h_{t−1}) in the form `init` → `design` → `update` → `design` → …
+
+    Inherit from it for a policy of your own, made as `Mine(task, key=key)`: an equinox module whose
+    arrays of floats are trained. `make_policy` makes the built-in ones.
+
+    Attributes:
+        adaptive: whether designs depend on earlier outcomes.
+        trainable: whether it has parameters to train.
+        design_nle: likelihood evaluations for the designs of one experiment.
+        noise_leaves: names of the leaves that set the scale of its noise.
+        obeys_constraint: whether its designs satisfy the task's constraint without help.
+        unwrapped: the policy inside the wrapper that imposes a constraint.
+        max_steps: the largest number of measurements it has designs for, or None.
+        beyond_training: what it does in experiments longer than those it was trained on.
+        short_of_training: what it does in shorter ones.
+
+    Methods:
+        sample_noise: all of its randomness, drawn before the experiment.
+        init: the memory of the empty history.
+        design: the next design, from the memory.
+        update: the memory after a design and its outcome.
+        lacks_designs: whether it has designs for fewer measurements than a number.
+        extended: the same policy for another number of steps.
+
+    Example:
+        >>> import equinox as eqx
+        >>> class Follow(sb.Policy):
+        ...     gain: jnp.ndarray
+        ...     space: object = eqx.field(static=True)
+        ...
+        ...     def sample_noise(self, horizon, *, key):
+        ...         return jnp.zeros((horizon, 0))
+        ...
+        ...     def init(self):
+        ...         return jnp.zeros(1)
+        ...
+        ...     def design(self, memory, noise):
+        ...         return self.space.constrain(self.gain * memory)
+        ...
+        ...     def update(self, memory, xi, y):
+        ...         return y
+        >>> task = sb.make_task("linear-gaussian")
+        >>> sb.simulate(task, Follow(jnp.ones(1), task.designs), key=jr.key(0)).xis.shape
+        (3, 1)
+    """
 
     @abc.abstractmethod
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T n"]:
@@ -126,7 +170,19 @@ class Policy(eqx.Module):
 
 
 class StochasticPolicy(Policy):
-    """A policy whose next design has a density."""
+    """A policy whose next design has a density. `--method iosmc` trains policies of this kind.
+
+    Methods:
+        sample_noise: all of its randomness, drawn before the experiment.
+        init: the memory of the empty history.
+        design: the next design, from the memory and noise.
+        update: the memory after a design and its outcome.
+        log_prob: the log-density of a design, given the memory.
+
+    Example:
+        >>> issubclass(sb.POLICIES["gru"], sb.StochasticPolicy)
+        True
+    """
 
     @abc.abstractmethod
     def log_prob(self, xi: Float[Array, " dx"], memory: Memory) -> Scalar:

@@ -36,13 +36,27 @@ DIAGNOSIS, DIAGNOSIS_PICTURE = "diagnosis.json", "diagnosis.png"
 
 
 def write_report(run_path: Path | str, *, parts: UserParts = BUILT_IN) -> Path:
-    """Write `report.html` into a run's folder, over one that is there, and give its path.
-
-    `parts` are those of the run that are the user's; without the task the report shows no
-    experiments.
+    """Write the report of a run, `report.html` in its folder, over one that is there.
 
     The file is replaced atomically and nothing else is touched, so a run that another process is
-    using may be reported on."""
+    using may be reported on. Needs the extra `plots`.
+
+    Arguments:
+        run_path: the folder of the run.
+        parts: the user's parts of the run; without a task of theirs the report shows no
+            experiments.
+
+    Returns:
+        The path of the report.
+
+    Raises:
+        RunFolderError: if the folder is not a run, or cannot be written.
+        InvalidValueError: if a part of the user's is missing, or a file of the run is damaged.
+
+    Example:
+        >>> sb.write_report("runs/linear-gaussian-score-1").name
+        'report.html'
+    """
     folder = RunFolder.open(Path(run_path))
     path = folder.path / REPORT
     replace_file(path, render(folder, parts).encode("utf-8", "replace"))

@@ -21,8 +21,21 @@ from scorebed.tasks.base import Task
 
 
 class Run(eqx.Module):
-    """A trained run: its task, the sampler of its stage 1, its score if its method has one, its
-    best policy, and its record.
+    """A finished run, as `load` reads it.
+
+    Attributes:
+        path: its folder.
+        config: its configuration.
+        task: its task.
+        sampler: the designs that its score was trained on.
+        score: its score; None if its method has none.
+        policy: its best policy.
+        record: its bounds, likelihood evaluations and seconds.
+
+    Example:
+        >>> run = sb.load("runs/linear-gaussian-score-1")
+        >>> isinstance(run, sb.Run), run.config.method, run.task.horizon
+        (True, 'score', 3)
     """
 
     path: Path
@@ -71,18 +84,21 @@ def load(
 
     Arguments:
         path: its folder.
-        task: the task of a run of your own one, `load("RUN", task=MyTask())`: a run's files hold no
-            code and name none.
-        method, policy, score_kind, sampler: the same for other parts of your own, as classes.
+        task: the task, if the run has one of your own: `load("RUN", task=MyTask())`. A run's files
+            hold no code.
+        method, policy, score_kind, sampler: other parts of your own, as classes.
 
     Returns:
         The run. Its policy is that of the first repeat; its score is the one that trained it last.
 
     Raises:
         InvalidValueError: if the run is not finished, or a part of your own is missing.
+        RunFolderError: if the folder is not a run, or cannot be read.
 
     Example:
-        >>> run = sb.load("runs/pendulum-score-1")  # doctest: +SKIP
+        >>> run = sb.load("runs/linear-gaussian-score-1")
+        >>> run.policy.adaptive, run.record.bounds.lower < run.record.bounds.upper
+        (True, True)
     """
     parts = UserParts(task, method, policy, score_kind, sampler)
     folder, config, model = open_run(Path(path), parts)

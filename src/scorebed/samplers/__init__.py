@@ -52,19 +52,58 @@ SAMPLERS: Registry[SamplerConstructor] = Registry(
         "uniform-switching": _for_task(uniform_or_switching),
     },
     made_by="a class, or a function of a task",
+    about="""The design samplers, by the names that `--sampler` takes. `register_sampler` adds one.
+
+    Example:
+        >>> list(sb.SAMPLERS)[:3]
+        ['paper', 'gaussian', 'random-scale']
+    """,
 )
 
 
 def register_sampler(name: str) -> Callable[[SamplerConstructor], SamplerConstructor]:
-    """A design sampler of your own, by a name: `@register_sampler("mine")` above a class or a
-    function that makes the sampler of a task, `mine(task)`.
+    """Add a design sampler of your own, for `--sampler NAME` and in Python.
 
-    It may ignore a constraint of the task: `make_sampler` applies it to every draw."""
+    It may ignore a constraint of the task: `make_sampler` applies it to every draw.
+
+    Arguments:
+        name: lower-case letters, digits and hyphens; not a built-in name.
+
+    Returns:
+        A decorator for a class, or a function, that is called as `mine(task)`. It returns what it
+        decorates.
+
+    Raises:
+        InvalidValueError: if the name is malformed or built in.
+
+    Example:
+        >>> @sb.register_sampler("my-sampler")
+        ... def my_sampler(task):
+        ...     return sb.make_sampler("gaussian", task)
+        >>> mine = sb.make_sampler("my-sampler", task)
+    """
     return SAMPLERS.register(name)
 
 
 def make_sampler(name: str, task: Task) -> DesignSampler:
-    """The design sampler of a name, with the paper's settings; its designs obey the task's
-    constraint. `uniform`, `switching` and `uniform-switching` need a bounded design space.
+    """A design sampler by its name, with the paper's settings; its designs obey the task's
+    constraint.
+
+    Arguments:
+        name: a name in `SAMPLERS`; `uniform`, `switching` and `uniform-switching` need a bounded
+            design space.
+        task: the experiment.
+
+    Returns:
+        The sampler.
+
+    Raises:
+        UnknownNameError: if there is no sampler of that name.
+        InvalidValueError: if that sampler is not for the task's design space.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> sb.make_sampler("uniform", task).sample(key=jr.key(0)).shape
+        (3, 1)
     """
     return constrained_designs(task, SAMPLERS.find(name)(task))

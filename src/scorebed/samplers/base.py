@@ -13,7 +13,24 @@ from scorebed.tasks.spaces import Space
 
 
 class DesignSampler(eqx.Module):
-    """q(ξ_{1:T}) on a design space, drawn before any data."""
+    """q(ξ_{1:T}) on a design space, drawn before any data. Inherit from it for a sampler of your
+    own; `make_sampler` makes the built-in ones.
+
+    Attributes:
+        horizon: number of steps, T.
+        space: the design space.
+
+    Methods:
+        sample: one sequence of designs, [T, dx].
+        log_prob: its log-density.
+        log_prob_unconstrained: the log-density of u with ξ = constrain(u).
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> gaussian = sb.make_sampler("gaussian", task)
+        >>> isinstance(gaussian, sb.DesignSampler), gaussian.horizon
+        (True, 3)
+    """
 
     horizon: eqx.AbstractVar[int]
     space: eqx.AbstractVar[Space]

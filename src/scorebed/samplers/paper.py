@@ -31,6 +31,17 @@ def paper_sampler(task: Task) -> DesignSampler:
     - Tasks without a density: Gaussian designs with a random scale U(0.3, 2).
 
     Designs obey the task's constraint.
+
+    Arguments:
+        task: the experiment.
+
+    Returns:
+        The sampler.
+
+    Example:
+        >>> task = sb.make_task("linear-gaussian")
+        >>> sb.paper_sampler(task).horizon
+        3
     """
     return constrained_designs(task, unconstrained_paper_sampler(task))
 

@@ -37,12 +37,35 @@ SCORES: Registry[type[ScoreKind]] = Registry(
     },
     made_by="a subclass of ScoreKind",
     accepts=lambda kind: isinstance(kind, type) and issubclass(kind, ScoreKind),
+    about="""The kinds of score, by the names that `--score-kind` takes: each a class whose fields are
+    its sizes. `register_score` adds one.
+
+    Example:
+        >>> kind = sb.SCORES["particles"](particles=2, cloud=2, width=8)
+        >>> isinstance(kind, sb.ScoreKind)
+        True
+    """,
 )
 
 
 def register_score(name: str) -> Callable[[type[SomeKind]], type[SomeKind]]:
-    """A kind of score of your own for `--score-kind NAME`: `@register_score("mine")` above a
-    subclass of `ScoreKind`.
+    """Add a kind of score of your own, for `--score-kind NAME` and in Python.
+
+    Arguments:
+        name: lower-case letters, digits and hyphens; not a built-in name.
+
+    Returns:
+        A decorator for a subclass of `ScoreKind`. It returns the class.
+
+    Raises:
+        InvalidValueError: if the name is malformed or built in, or the class is not a `ScoreKind`.
+
+    Example:
+        >>> @sb.register_score("my-score")
+        ... class MyScore(sb.SCORES["particles"]):
+        ...     width: int = 8
+        >>> "my-score" in sb.SCORES
+        True
     """
     return SCORES.register(name)
 

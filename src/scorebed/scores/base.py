@@ -20,7 +20,17 @@ from scorebed.tasks.base import Task
 
 
 class ScoreValue(NamedTuple):
-    """Stein and Fisher part of a score."""
+    """The two parts of a score, as a `Score` gives them for one experiment.
+
+    Attributes:
+        y: the Stein part, ∇_y log p(y | ξ), [T, dy].
+        xi: the Fisher part, ∇_ξ log p(y | ξ), [T, dx].
+
+    Example:
+        >>> value = score(jnp.zeros((3, 1)), jnp.ones((3, 1)))
+        >>> isinstance(value, sb.ScoreValue), value.y.shape
+        (True, (3, 1))
+    """
 
     y: Float[Array, "T dy"]
     xi: Float[Array, "T dx"]
@@ -34,7 +44,35 @@ class Evaluated(NamedTuple):
 
 
 class Score(eqx.Module):
-    """An approximation of the marginal score."""
+    """An approximation of the marginal score: (ys, xis) ↦ `ScoreValue` for one experiment.
+
+    It belongs to one task and horizon. `train_score` makes a trained one; inherit from it, and from
+    `ScoreKind`, for a score of your own.
+
+    Attributes:
+        nle: likelihood evaluations of one call; 0 for a network.
+        pass_nle: those of one of the passes that `evaluate` counts.
+        rescales_residuals: whether `log_residual_scale` weighs the residuals of its training.
+        kept: what remains once training is over.
+
+    Methods:
+        __call__: the score of one experiment.
+        evaluate: the scores of N experiments, and the passes they took.
+        conditional_at: the score of p(y | ξ, ψ), where that was learned too; else None.
+        parts: every score that is trained on an experiment.
+        log_residual_scale: logs of the mean squared residuals, where they are learned; else None.
+
+    Example:
+        >>> class Shrink(sb.Score):
+        ...     def __call__(self, ys, xis):
+        ...         return sb.ScoreValue(-ys, jnp.zeros_like(xis))
+        ...
+        ...     @property
+        ...     def nle(self):
+        ...         return 0
+        >>> Shrink()(jnp.ones((3, 1)), jnp.ones((3, 1))).y[0]
+        Array([-1.], dtype=float32)
+    """
 
     # Whether `log_residual_scale` weighs the residuals of its training.
     rescales_residuals: ClassVar[bool] = False
@@ -85,7 +123,28 @@ class Score(eqx.Module):
 
 
 class ScoreKind(eqx.Module):
-    """An architecture of scores; its fields are its settings."""
+    """An architecture of scores; its fields are its settings. Inherit from it for a kind of your
+    own; `SCORES` holds the built-in ones.
+
+    Attributes:
+        trained: whether its scores have to be trained.
+
+    Methods:
+        make: an untrained score for a task.
+        nle: likelihood evaluations of one value of such a score.
+        supports: refuse a task that it cannot serve; by default none.
+        smaller: the same kind at about half the cost; by default None.
+
+    Example:
+        >>> class ShrinkKind(sb.ScoreKind):
+        ...     def make(self, task, standardise, *, key):
+        ...         return Shrink()
+        ...
+        ...     def nle(self, task):
+        ...         return 0
+        >>> isinstance(ShrinkKind().make(task, None, key=jr.key(0)), sb.Score)
+        True
+    """
 
     # Whether its scores have to be trained; those without parameters are ready as they are made.
     trained: ClassVar[bool] = True

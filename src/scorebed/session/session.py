@@ -40,10 +40,59 @@ from scorebed.tasks.nuisance import has_nuisance
 
 
 class Session:
-    """One experiment of a run. Made by `open`, `create` or `import_json`; a `with` block or `close`
-    lets go of its file.
+    """One live experiment of a run. Made by `open`, `create` or `import_json`; a `with` block or
+    `close` lets go of its file.
 
     Steps count from 1. Designs and outcomes are tuples of floats in the units of the task.
+
+    Attributes:
+        run: the run.
+        task: its task.
+        experiment: the name, seed and hashes of the experiment.
+        beliefs: the posteriors along the experiment.
+        name: the name of the experiment.
+        path: the file of experiments.
+        state: steps, pending proposal and notes.
+        expected: the information to expect by the end, or None.
+
+    Methods:
+        open: the experiment of a name, begun if it does not exist.
+        create: a new experiment.
+        import_json: an experiment from what `export_json` gave.
+        close: let go of the file.
+        history: all events, in order.
+        propose: the design of the next step.
+        observe: store the outcome of the next step.
+        exchange: the same, and choose the following design at once.
+        skip: use up a step whose trial failed.
+        undo: take back the last step or change.
+        correct: replace the outcome of an earlier step.
+        note: keep a remark with the next step.
+        finish: end the experiment.
+        limit: tighter limits for the designs from now on.
+        set_horizon: another number of steps.
+        refine: train the policy for the remaining steps.
+        posterior: what the data say about the parameters.
+        information: nats gained after every measurement.
+        scope: a sentence if the information includes nuisance parameters.
+        forecast: the information that the remaining steps are expected to add.
+        circumstances: what differs from the experiments of training.
+        warnings: designs unlike those of training.
+        predictive: the distribution of the next outcome.
+        surprise: the tail probability of an outcome.
+        foresee: the design that would follow an outcome.
+        outlook: the designs that would follow typical outcomes.
+        warm: compile everything in advance.
+        export_csv: the steps as a table.
+        export_json: the whole experiment.
+        summary: where the experiment stands, in plain values.
+
+    Example:
+        >>> with sb.Session.open("runs/linear-gaussian-score-1", experiment="tuesday") as session:
+        ...     design = session.propose().design
+        ...     record = session.observe(0.7)
+        >>> len(design), record.step
+        (1, 1)
     """
 
     def __init__(

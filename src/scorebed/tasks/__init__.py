@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scorebed.errors import InvalidValueError, UnknownNameError
+from scorebed.registry import Registry
 from scorebed.tasks.base import Task
 from scorebed.tasks.library.cart_pole import CartPole
 from scorebed.tasks.library.double_link import DoubleLink
@@ -19,15 +20,25 @@ from scorebed.tasks.oracles.linear_markov import LinearMarkov
 from scorebed.tasks.oracles.projection import Projection
 from scorebed.tasks.oracles.sign import Sign
 
-TASKS: dict[str, Callable[..., Task]] = {
-    "location-finding": LocationFinding,
-    "location-finding-3d": functools.partial(LocationFinding, dim=3, sources=10),
-    "pendulum": Pendulum,
-    "cart-pole": CartPole,
-    "double-link": DoubleLink,
-    "gravimetry": Gravimetry,
-    "linear-gaussian": LinearGaussian,
-}
+TASKS: Registry[Callable[..., Task]] = Registry(
+    "task",
+    {
+        "location-finding": LocationFinding,
+        "location-finding-3d": functools.partial(LocationFinding, dim=3, sources=10),
+        "pendulum": Pendulum,
+        "cart-pole": CartPole,
+        "double-link": DoubleLink,
+        "gravimetry": Gravimetry,
+        "linear-gaussian": LinearGaussian,
+    },
+    made_by="a class of task",
+    about="""The built-in tasks, by the names that the command line takes.
+
+    Example:
+        >>> list(sb.TASKS)[:2]
+        ['location-finding', 'location-finding-3d']
+    """,
+)
 
 # Tasks with closed-form answers, to test estimators and bounds with; only `linear-gaussian` is
 # public.
@@ -50,11 +61,24 @@ ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
 
 
 def make_task(name: str, **sizes: Any) -> Task:
-    """A built-in task, with the paper's sizes but for those given:
-    `make_task("location-finding", sources=3, horizon=10)`.
+    """A built-in task, with the paper's sizes but for those given.
 
-    Raises `UnknownNameError` for a name or a size that does not exist, and `InvalidValueError` for
-    a size that the task refuses."""
+    Arguments:
+        name: a name in `TASKS`.
+        sizes: arguments of the task's class, by name.
+
+    Returns:
+        The task.
+
+    Raises:
+        UnknownNameError: if there is no such task or size.
+        InvalidValueError: if the task refuses a size, or the name is that of a file.
+
+    Example:
+        >>> hidden = sb.make_task("location-finding", sources=3, horizon=10)
+        >>> hidden.horizon, hidden.prior.dim
+        (10, 6)
+    """
     if ".py:" in name:
         raise InvalidValueError(
             "the task",
@@ -63,10 +87,9 @@ def make_task(name: str, **sizes: Any) -> Task:
             fix="a file is only executed where its user names it: by train, check or --task; see "
             "docs/own-model.md.",
         )
-    if name not in TASKS:
-        raise UnknownNameError("task", name, TASKS)
-    known = inspect.signature(TASKS[name]).parameters
+    make = TASKS.find(name)
+    accepted = inspect.signature(make).parameters
     for size in sizes:
-        if size not in known:
-            raise UnknownNameError(f"size of the task '{name}'", size, known)
-    return TASKS[name](**sizes)
+        if size not in accepted:
+            raise UnknownNameError(f"size of the task '{name}'", size, accepted)
+    return make(**sizes)

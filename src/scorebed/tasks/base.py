@@ -42,7 +42,37 @@ class BlockGuess(NamedTuple):
 
 
 class Task(eqx.Module):
-    """An experiment of `horizon` steps. `log_prob` costs exactly 1 NLE."""
+    """An experiment of `horizon` steps: prior, designs, outcomes and likelihood.
+
+    A task of your own inherits from `IID`, `Markov` or `History`, and from `Gaussian` if its
+    outcomes are a mean plus noise, or from `Implicit` if it has no density. Its attributes may be
+    those of its class. `log_prob` costs exactly 1 NLE.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ; see `parameters` and `from_samples`.
+        designs: the design space; see `ranges` and `unbounded`.
+        outcomes: the quantities that a step measures; see `measured`.
+        additive_noise: whether y = mean(θ, state, ξ) + constant · noise. It is checked.
+        constraint: what ties designs together, if anything; see `ordered` and `steps_at_most`.
+        cost: what a design costs, if anything; see `priced`.
+        interest: names of the parameters that the experiment is about; all if empty.
+        exchangeable: number of equal blocks of θ that can be exchanged, such as sources.
+        extra_noise: noise of a step beyond one number per outcome, of an `Implicit` task.
+
+    Methods:
+        initial: the state before the first step.
+        outcome: y as a differentiable function of standard normal noise.
+        log_prob: log p(y | θ, state, ξ).
+        advance: the state after a step.
+        sketch: what a drawing of an experiment needs; by default from the structure.
+        guess_block: where an exchangeable block may lie, given a history; by default unknown.
+
+    Example:
+        >>> pendulum = sb.make_task("pendulum")
+        >>> isinstance(pendulum, sb.Task), pendulum.horizon, pendulum.outcome_dim
+        (True, 50, 2)
+    """
 
     horizon: eqx.AbstractVar[int]
     prior: eqx.AbstractVar[Prior]
@@ -222,7 +252,38 @@ def frozen(task: SomeTask) -> SomeTask:
 
 
 class IID(Task):
-    """Steps are independent given θ: there is no state, and (ξ_t, y_t) pairs are exchangeable."""
+    """A task whose steps are independent given θ: there is no state, and the pairs (ξ_t, y_t) are
+    exchangeable.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ.
+        designs: the design space.
+        outcomes: the quantities that a step measures.
+        additive_noise: whether y = mean(θ, ξ) + constant · noise.
+
+    Methods:
+        outcome: y as a differentiable function of standard normal noise.
+        log_prob: log p(y | θ, ξ).
+
+    Example:
+        >>> import numpyro.distributions as dist
+        >>> class Decay(sb.IID, sb.Gaussian):
+        ...     horizon = 4
+        ...     prior = sb.parameters({"rate [1/h]": dist.LogNormal(-1.0, 0.5)})
+        ...     designs = sb.ranges({"time [h]": (0.0, 24.0)})
+        ...     outcomes = sb.measured("concentration [mg/l]")
+        ...     additive_noise = True
+        ...
+        ...     def mean(self, theta, state, xi):
+        ...         return jnp.stack([10 * jnp.exp(-theta[0] * xi[0])])
+        ...
+        ...     def scale(self, theta, state, xi):
+        ...         return [0.5]
+        >>> decay = Decay()
+        >>> decay.exchangeable_steps
+        True
+    """
 
     structure: ClassVar[str] = "iid"
     exchangeable_steps: ClassVar[bool] = True
@@ -247,8 +308,39 @@ class IID(Task):
 
 
 class Markov(Task):
-    """The state is the previous outcome: transitions (y_{t−1}, ξ_t, y_t) are exchangeable. The
-    first state is known.
+    """A task whose state is the previous outcome: the transitions (y_{t−1}, ξ_t, y_t) are
+    exchangeable. The first state is given by `start`.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ.
+        designs: the design space.
+        outcomes: the quantities that a step measures.
+        additive_noise: whether y = mean(θ, state, ξ) + constant · noise.
+
+    Methods:
+        start: the state y_0 before the first step.
+        outcome: y as a differentiable function of standard normal noise.
+        log_prob: log p(y | θ, state, ξ).
+
+    Example:
+        >>> class Tank(sb.Markov, sb.Gaussian):
+        ...     horizon = 4
+        ...     prior = sb.parameters({"leak": dist.Uniform(0.1, 0.9)})
+        ...     designs = sb.ranges({"inflow [l]": (0.0, 1.0)})
+        ...     outcomes = sb.measured("level [l]")
+        ...     additive_noise = True
+        ...
+        ...     def start(self):
+        ...         return jnp.zeros(1)
+        ...
+        ...     def mean(self, theta, state, xi):
+        ...         return jnp.stack([(1 - theta[0]) * state[0] + xi[0]])
+        ...
+        ...     def scale(self, theta, state, xi):
+        ...         return [0.1]
+        >>> Tank().states_before(jnp.ones((4, 1)))[:, 0]
+        Array([0., 1., 1., 1.], dtype=float32)
     """
 
     structure: ClassVar[str] = "markov"
@@ -280,14 +372,76 @@ class Markov(Task):
 
 
 class History(Task):
-    """Anything else: the state is any PyTree that follows from θ and the data by `initial` and
-    `advance`.
+    """A task of any other structure: the state is a PyTree that follows from θ and the data by
+    `initial` and `advance`.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ.
+        designs: the design space.
+        outcomes: the quantities that a step measures.
+        additive_noise: whether y = mean(θ, state, ξ) + constant · noise.
+
+    Methods:
+        initial: the state before the first step.
+        advance: the state after a step.
+        outcome: y as a differentiable function of standard normal noise.
+        log_prob: log p(y | θ, state, ξ).
+
+    Example:
+        >>> class Dosing(sb.History, sb.Gaussian):
+        ...     horizon = 4
+        ...     prior = sb.parameters({"clearance": dist.LogNormal(0.0, 0.4)})
+        ...     designs = sb.ranges({"dose [mg]": (0.0, 50.0)})
+        ...     outcomes = sb.measured("concentration [mg/l]")
+        ...     additive_noise = True
+        ...
+        ...     def initial(self, theta):
+        ...         return jnp.zeros(())
+        ...
+        ...     def advance(self, theta, state, xi, y):
+        ...         return (state + xi[0]) * jnp.exp(-theta[0])
+        ...
+        ...     def mean(self, theta, state, xi):
+        ...         return jnp.stack([self.advance(theta, state, xi, None)])
+        ...
+        ...     def scale(self, theta, state, xi):
+        ...         return [0.2]
+        >>> Dosing().states_follow_data
+        False
     """
 
 
 class Implicit(Task):
-    """A model that can be simulated but has no density: `outcome` is all there is, and its noise
-    may have more coordinates (`extra_noise`).
+    """A task that can be simulated but has no density: `outcome` is all there is, and its noise may
+    have more coordinates (`extra_noise`). It is inherited together with a structure.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ.
+        designs: the design space.
+        outcomes: the quantities that a step measures.
+        additive_noise: whether y = mean(θ, state, ξ) + constant · noise.
+        extra_noise: noise of a step beyond one number per outcome.
+
+    Methods:
+        initial: the state before the first step; `IID` has none.
+        advance: the state after a step; `IID` has none.
+        outcome: y as a differentiable function of standard normal noise.
+
+    Example:
+        >>> class Bursts(sb.Implicit, sb.IID):
+        ...     horizon = 2
+        ...     prior = sb.parameters({"rate": dist.LogNormal(0.0, 0.5)})
+        ...     designs = sb.ranges({"gain": (0.0, 1.0)})
+        ...     outcomes = sb.measured("count")
+        ...     additive_noise = False
+        ...     extra_noise = 1
+        ...
+        ...     def outcome(self, theta, state, xi, noise):
+        ...         return jnp.stack([theta[0] * xi[0] * jnp.exp(noise[0]) + noise[1]])
+        >>> Bursts().has_density, Bursts().noise_dim
+        (False, 2)
     """
 
     def log_prob(
@@ -305,7 +459,26 @@ class Implicit(Task):
 
 
 class Gaussian(Task):
-    """y = mean(θ, state, ξ) + scale(θ, state, ξ) · noise, with independent coordinates."""
+    """A task with y = mean(θ, state, ξ) + scale(θ, state, ξ) · noise and independent coordinates:
+    `outcome` and `log_prob` follow from these two. It is inherited together with a structure.
+
+    Attributes:
+        horizon: number of steps, T.
+        prior: the prior of θ.
+        designs: the design space.
+        outcomes: the quantities that a step measures.
+        additive_noise: whether the scale is constant.
+
+    Methods:
+        initial: the state before the first step; `IID` has none, `Markov` takes `start`.
+        advance: the state after a step; `IID` and `Markov` have one.
+        mean: the mean of the outcome, [dy].
+        scale: the standard deviation of each outcome.
+
+    Example:
+        >>> decay.mean(jnp.zeros(1), None, jnp.ones(1))
+        Array([10.], dtype=float32)
+    """
 
     @abc.abstractmethod
     def mean(

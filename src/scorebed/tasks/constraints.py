@@ -91,7 +91,24 @@ class Constraint:
 
 
 def ordered(*names: str, gap: float | int = 0.0) -> Constraint:
-    """Designs that rise from step to step by at least `gap`, such as sampling times."""
+    """Designs that rise from step to step, such as sampling times.
+
+    Arguments:
+        names: the design coordinates meant; none if there is only one coordinate.
+        gap: the smallest difference between successive designs.
+
+    Returns:
+        A constraint, for the attribute `constraint` of a task; `&` joins two of them.
+
+    Raises:
+        InvalidValueError: if the gap is negative or not a number.
+
+    Example:
+        >>> class Ordered(Decay):
+        ...     constraint = sb.ordered("time [h]", gap=0.5)
+        >>> Ordered().feasible.words()
+        'time in rising order, at least 0.5 h apart'
+    """
     require(
         _number(gap) and gap >= 0,
         "the gap between ordered designs",
@@ -105,8 +122,23 @@ def ordered(*names: str, gap: float | int = 0.0) -> Constraint:
 def steps_at_most(
     change: Mapping[str, Any] | float | int, *, start: Mapping[str, Any] | None = None
 ) -> Constraint:
-    """|ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate; `start` is ξ_0, if the first step is
-    limited too.
+    """Designs that change by a limited amount: |ξ_t − ξ_{t−1}| ≤ change, coordinate by coordinate.
+
+    Arguments:
+        change: the largest change by name, or a number if there is only one coordinate.
+        start: ξ_0 by name, where the first step is limited too.
+
+    Returns:
+        A constraint, for the attribute `constraint` of a task; `&` joins two of them.
+
+    Raises:
+        InvalidValueError: if a change is not a positive number, or a start has no change.
+
+    Example:
+        >>> class Slow(Decay):
+        ...     constraint = sb.steps_at_most({"time [h]": 6.0}, start={"time [h]": 0.0})
+        >>> Slow().feasible.words()
+        'time changing by at most 6 h'
     """
     changes = change if isinstance(change, Mapping) else {"": change}
     for name, value in changes.items():

@@ -49,7 +49,21 @@ def quantity(text: Any) -> Quantity:
 
 
 def measured(*names: str) -> tuple[Quantity, ...]:
-    """The outcomes of a step, in order: `measured("angle [rad]", "velocity [rad/s]")`."""
+    """The outcomes of a step, in order.
+
+    Arguments:
+        names: their names, with units in brackets.
+
+    Returns:
+        One `Quantity` per name.
+
+    Raises:
+        InvalidValueError: if there is no name, one is malformed, or two are equal.
+
+    Example:
+        >>> sb.measured("angle [rad]", "velocity [rad/s]")[0].unit
+        'rad'
+    """
     require(
         len(names) > 0,
         "the outcomes of a task",
@@ -61,8 +75,24 @@ def measured(*names: str) -> tuple[Quantity, ...]:
 
 
 def parameters(priors: Mapping[Any, Any]) -> Independent:
-    """Independent priors by name: `parameters({"rate [1/h]": dist.LogNormal(0.0, 0.5)})`. The names
-    of a tuple share a distribution, and are drawn independently.
+    """A prior of independent parameters.
+
+    Arguments:
+        priors: distributions of NumPyro by name, with units in brackets. The names of a tuple share
+            a distribution, and are drawn independently.
+
+    Returns:
+        The prior.
+
+    Raises:
+        InvalidValueError: if a name is malformed or used twice, or a distribution is discrete or
+            has no quantile function.
+
+    Example:
+        >>> import numpyro.distributions as dist
+        >>> prior = sb.parameters({"rate [1/h]": dist.LogNormal(0.0, 0.5)})
+        >>> prior.sample(key=jr.key(0)).shape
+        (1,)
     """
     require(
         isinstance(priors, Mapping) and len(priors) > 0,
@@ -97,7 +127,22 @@ def parameters(priors: Mapping[Any, Any]) -> Independent:
 
 
 def ranges(limits: Mapping[str, Any]) -> Box:
-    """Designs between limits: `ranges({"time [h]": (0.0, 24.0)})`."""
+    """A design space with limits.
+
+    Arguments:
+        limits: (low, high) by name, with units in brackets.
+
+    Returns:
+        The design space, one coordinate per name.
+
+    Raises:
+        InvalidValueError: if a name is malformed or used twice, or limits are not two finite
+            numbers in rising order.
+
+    Example:
+        >>> sb.ranges({"time [h]": (0.0, 24.0), "dose [mg]": (0.0, 50.0)}).dim
+        2
+    """
     require(
         isinstance(limits, Mapping) and len(limits) > 0,
         "the designs of a task",
@@ -133,8 +178,22 @@ def ranges(limits: Mapping[str, Any]) -> Box:
 
 
 def unbounded(*names: str, scale: float | int) -> Real:
-    """Designs without limits; `scale` is the typical size of all of them:
-    `unbounded("x [m]", "y [m]", scale=10.0)`.
+    """A design space without limits.
+
+    Arguments:
+        names: the names of its coordinates, with units in brackets.
+        scale: the typical size of all of them.
+
+    Returns:
+        The design space.
+
+    Raises:
+        InvalidValueError: if there is no name, one is malformed, two are equal, or the scale is not
+            positive.
+
+    Example:
+        >>> sb.unbounded("x [m]", "y [m]", scale=10.0).bounded
+        False
     """
     require(
         len(names) > 0,
@@ -147,8 +206,23 @@ def unbounded(*names: str, scale: float | int) -> Real:
 
 
 def priced(name: str, function: Any, *, nats: float | int) -> DesignCost:
-    """The cost of a design, `function(xi)`, of which one unit is worth `nats` nats:
-    `priced("drug given [mg]", lambda xi: xi[0], nats=0.01)`.
+    """The cost of a design, which training subtracts from the information.
+
+    Arguments:
+        name: what is spent, with its unit in brackets.
+        function: the cost of one design, `function(xi)`.
+        nats: what one unit is worth, in nats.
+
+    Returns:
+        The cost, for the attribute `cost` of a task.
+
+    Raises:
+        InvalidValueError: if the name is malformed, or the price is not a positive number.
+
+    Example:
+        >>> cost = sb.priced("drug given [mg]", lambda xi: xi[0], nats=0.01)
+        >>> float(cost.total(jnp.ones((3, 1))))
+        3.0
     """
     return DesignCost(quantity(name), function, float(nats))
 

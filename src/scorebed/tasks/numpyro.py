@@ -171,11 +171,40 @@ def from_numpyro(
     constraint: Constraint | None = None,
     cost: DesignCost | None = None,
 ) -> NumpyroTask:
-    """The task of a model of one step, `model(xi)`.
+    """A task with independent steps from a NumPyro model of one step.
 
-    `observe` names the sites that are measured, `units` gives units by site, and `interest` names
-    the parameters of interest, if not all. The values of a site x with a shape are called "x 1",
-    "x 2" and so on."""
+    Sites that are not observed are the parameters. The values of a site x with a shape are called
+    "x 1", "x 2" and so on.
+
+    Arguments:
+        model: the model, `model(xi)`.
+        designs: the design space; see `ranges` and `unbounded`.
+        observe: names of the sites that are measured.
+        horizon: number of steps, T.
+        units: units by site.
+        additive_noise: whether y = mean(θ, ξ) + constant · noise.
+        interest: names of the parameters of interest; all if left out.
+        constraint: what ties designs together; see `ordered` and `steps_at_most`.
+        cost: what a design costs; see `priced`.
+
+    Returns:
+        The task.
+
+    Raises:
+        InvalidValueError: if a site is discrete, dependent, or has no quantile function, or a name
+            or size does not fit the model.
+        UnknownNameError: if a name in `interest` or `constraint` does not exist.
+
+    Example:
+        >>> import numpyro
+        >>> import numpyro.distributions as dist
+        >>> def model(xi):
+        ...     rate = numpyro.sample("rate", dist.LogNormal(0.0, 0.5))
+        ...     numpyro.sample("y", dist.Normal(jnp.exp(-rate * xi[0]), 0.1))
+        >>> times = sb.ranges({"time [h]": (0.0, 5.0)})
+        >>> sb.from_numpyro(model, designs=times, observe="y", horizon=4).prior.dim
+        1
+    """
     require(
         horizon >= 1,
         "a task from NumPyro",

@@ -175,12 +175,32 @@ class LatentMixture(Prior):
 
 
 def from_samples(samples: Any, names: Any = None, *, components: int = MOST) -> SamplesPrior:
-    """A prior from posterior samples.
+    """A prior from samples, such as the posterior of an earlier study: a Gaussian mixture fitted to
+    them.
 
-    `samples` is a dict of arrays whose first axis counts samples, an array [N, k] with `names` for
-    its columns, or anything with a `.posterior` of arrays [chain, draw, …], such as arviz's
-    InferenceData. `names` may be a dict that selects variables and gives their names, as in
-    {"cl": "clearance [l/h]"}. Variables with several values become "name 1", "name 2" and so on."""
+    Variables with several values become "name 1", "name 2" and so on.
+
+    Arguments:
+        samples: a dict of arrays whose first axis counts samples, an array [N, k] with `names` for
+            its columns, or anything with a `.posterior` of arrays [chain, draw, …], such as arviz's
+            InferenceData.
+        names: a sequence of variables, or a dict that selects variables and gives their names, as
+            in {"cl": "clearance [l/h]"}; all variables if left out.
+        components: the largest number of components of the mixture.
+
+    Returns:
+        The prior, for the attribute `prior` of a task.
+
+    Raises:
+        InvalidValueError: if there are fewer than 50 samples, some are not finite, a variable is
+            constant, or names and shapes do not fit.
+
+    Example:
+        >>> draws = jr.normal(jr.key(0), (200,))
+        >>> prior = sb.from_samples({"rate [1/h]": jnp.exp(draws)}, components=2)
+        >>> prior.quantities[0].unit
+        '1/h'
+    """
     table, labels = _table(samples, names)
     quantities = tuple(quantity(label) for label in labels)
     n = len(table)

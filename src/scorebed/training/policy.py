@@ -195,6 +195,7 @@ def train_policies(
         steps: number of training steps.
         batch: simulated experiments per step.
         optimiser: Adam with a cosine decay of `learning_rate` to a twentieth if left out.
+        learning_rate: first rate of that optimiser.
         decay: of the moving average of the parameters that is returned; 0 for the last ones.
         trajectory_clip: longest gradient of one trajectory, in medians over its batch
             (`clip_per_trajectory`); 0 for the unbiased mean.
@@ -211,11 +212,13 @@ def train_policies(
     Raises:
         NonFiniteError: after five steps in a row whose gradient is not finite.
         UnknownNameError: if there is no policy of that name.
+        InvalidValueError: if the task's claim of additive noise is false, or trajectories of a
+            guide that is neither a score nor a density are to be clipped.
 
     Example:
-        >>> task = sb.make_task("linear-gaussian")
-        >>> score = sb.train_score(task, steps=20, batch=16, key=jr.key(0)).score
-        >>> trained = sb.train_policies(task, score, "static", steps=10, batch=16, key=jr.key(1))
+        With `task` and `score` as in the example of `train_score`:
+
+        >>> trained = sb.train_policies(task, score, "static", steps=4, batch=8, key=jr.key(1))
     """
 
     def make() -> Policy:
@@ -285,8 +288,14 @@ def best_policy(
         The policy, its number and the bounds of all. A bound that is not finite never wins, unless
         there is no other.
 
+    Raises:
+        NoDensityError: if the task has no density and `estimate` is left out.
+
     Example:
-        >>> best = sb.best_policy(task, trained.policies, outer=32, inner=100, key=jr.key(2))
+        >>> two = [sb.make_policy("static", task, key=jr.key(i)) for i in range(2)]
+        >>> best = sb.best_policy(task, two, outer=32, inner=100, key=jr.key(2))
+        >>> best.lower[best.number] == max(best.lower)
+        True
     """
     each = (
         [member(policies, i) for i in range(group_size(policies))]

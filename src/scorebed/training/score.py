@@ -331,6 +331,7 @@ def train_score(
         batch: simulated experiments per step.
         optimiser: the paper's schedule around `learning_rate`, with gradients clipped at 10, if
             left out.
+        learning_rate: peak rate of that schedule.
         decay: of the moving average of the parameters, which is what is returned.
         penalty: weight of the U-statistic of the score's bias.
         weights: of the two parts of the loss; measured by a pilot if left out.
@@ -342,10 +343,16 @@ def train_score(
 
     Raises:
         NonFiniteError: after five steps in a row whose loss or gradient is not finite.
+        InvalidValueError: if the kind of score is not for the task, or the sampler has a constraint
+            and the task no density.
 
     Example:
         >>> task = sb.make_task("linear-gaussian")
-        >>> score = sb.train_score(task, steps=20, batch=16, key=jr.key(0)).score
+        >>> kind = sb.SCORES["particles"](particles=2, cloud=2, width=8)
+        >>> sampler = sb.make_sampler("uniform", task)
+        >>> score = sb.train_score(task, kind, sampler, steps=4, batch=8, key=jr.key(0)).score
+        >>> score(jnp.zeros((3, 1)), jnp.ones((3, 1))).y.shape
+        (3, 1)
     """
     chosen = sampler or paper_sampler(task)
     kind = default_kind(task) if score is None else score

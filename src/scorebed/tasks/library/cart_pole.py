@@ -14,7 +14,7 @@ K1 = K2 = D1 = D2 = 0.01
 
 
 class CartPole(EulerMaruyama):
-    """State (s, q, ṡ, q̇), parameters (l, m_p, m_c), force ξ ∈ [−5, 5].
+    """The cart-pole: state (s, q, ṡ, q̇), parameters (l, m_p, m_c), force ξ ∈ [−5, 5].
 
         f = (ṡ, q̇, s̈, q̈),   a = k₁ s + d₁ ṡ,   b = (k₂ q + d₂ q̇) cos q / l
         s̈ = [ξ + m_p sin q (l q̇² + g cos q) − a − b] / (m_c + m_p sin² q)
@@ -22,6 +22,19 @@ class CartPole(EulerMaruyama):
             / [l (m_c + m_p sin² q)]
 
     The term (k₁ s + d₁ ṡ) cos q in q̈ is kept with the sign that the paper prints.
+
+    Arguments:
+        prior: the prior of θ; log θ ~ N(0, 0.01 I) if left out.
+        designs: the range of the controls.
+        outcomes: names and units of the states.
+        horizon: number of steps, T.
+        step: the time step δt.
+        diffusion: the noise L.
+        additive_noise: True, since L is constant.
+
+    Example:
+        >>> sb.CartPole(horizon=10).prior.dim
+        3
     """
 
     preset_file: ClassVar[str] = "cart-pole.toml"

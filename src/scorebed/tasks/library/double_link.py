@@ -14,7 +14,8 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 class DoubleLink(EulerMaruyama):
-    """State (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques ξ ∈ [−4, 4] × [−2, 2].
+    """The double link: state (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques
+    ξ ∈ [−4, 4] × [−2, 2].
 
         f = (q̇, M⁻¹(ξ − C q̇ + τ)),   c = m₂ l₁ l₂ cos q₂,   s = m₂ l₁ l₂ sin q₂
         M₁₁ = (m₁ + m₂) l₁² + m₂ l₂² + 2c,   M₁₂ = M₂₁ = m₂ l₂² + c,   M₂₂ = m₂ l₂²
@@ -22,7 +23,21 @@ class DoubleLink(EulerMaruyama):
         τ = −g ((m₁ + m₂) l₁ sin q₁ + m₂ l₂ sin(q₁ + q₂), m₂ l₂ sin(q₁ + q₂))
 
     Gravity restores: both links hang at q = 0. The paper prints −τ, an inverted pendulum, but its
-    figures belong to +τ."""
+    figures belong to +τ.
+
+    Arguments:
+        prior: the prior of θ; log θ ~ N(0, 0.01 I) if left out.
+        designs: the range of the controls.
+        outcomes: names and units of the states.
+        horizon: number of steps, T.
+        step: the time step δt.
+        diffusion: the noise L.
+        additive_noise: True, since L is constant.
+
+    Example:
+        >>> sb.DoubleLink(horizon=10).designs.dim
+        2
+    """
 
     preset_file: ClassVar[str] = "double-link.toml"
     prior: Prior = log_normal(

@@ -24,7 +24,33 @@ PRIOR_SCALE = 0.1
 
 
 class EulerMaruyama(Markov, Gaussian):
-    """The Euler–Maruyama transition density around a drift."""
+    """A controlled stochastic differential equation, given by its drift f:
+    y_t = y_{t−1} + δt f(y_{t−1}, ξ_t, θ) + √δt L ε_t. Inherit from it, and write `drift`.
+
+    Attributes:
+        prior: the prior of θ.
+        designs: the controls.
+        outcomes: the states, all of them observed.
+        horizon: number of steps, 50.
+        step: the time step δt, 0.05.
+        diffusion: the noise L, 0.1.
+        additive_noise: True, since L is constant.
+
+    Methods:
+        drift: f(y, ξ, θ), [dy].
+        start: y_0, by default zero.
+
+    Example:
+        >>> class Spring(sb.EulerMaruyama):
+        ...     prior = sb.parameters({"stiffness": dist.LogNormal(0.0, 0.1)})
+        ...     designs = sb.ranges({"force [N]": (-1.0, 1.0)})
+        ...     outcomes = sb.measured("position [m]", "velocity [m/s]")
+        ...
+        ...     def drift(self, y, xi, theta):
+        ...         return jnp.stack([y[1], xi[0] - theta[0] * y[0]])
+        >>> Spring(horizon=10).noise_dim
+        2
+    """
 
     prior: eqx.AbstractVar[Prior]
     designs: eqx.AbstractVar[Space]

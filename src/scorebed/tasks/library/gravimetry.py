@@ -28,7 +28,20 @@ KAPPA_PER_CUBIC_METRE = GRAVITATIONAL_CONSTANT * 4 / 3 * math.pi * DENSITY_CONTR
 
 
 class Gravimetry(IID, Gaussian):
-    """Measurements on a line (`dim=1`, the paper's) or a plane (`dim=2`); θ = (x₀…, z, κ)."""
+    """Find an underground void, θ = (x₀…, z, κ), from its gravity anomaly.
+
+    Arguments:
+        dim: 1 for measurements on a line, as in the paper, or 2 for a plane.
+        horizon: number of measurements, T.
+        noise: their standard deviation, in µGal.
+
+    Raises:
+        InvalidValueError: if a size is out of range.
+
+    Example:
+        >>> [str(q) for q in sb.Gravimetry(dim=2).designs.quantities]
+        ['sensor x [m]', 'sensor y [m]']
+    """
 
     horizon: int = eqx.field(static=True)
     prior: Prior

@@ -26,7 +26,25 @@ def _axis(i: int, d: int) -> str:
 
 
 class LocationFinding(IID, Gaussian):
-    """`sources` sources in `dim` dimensions; θ lists the sources one after another."""
+    """Find hidden sources by their intensity; θ lists the sources one after another.
+
+    Arguments:
+        dim: number of dimensions, d.
+        sources: number of sources, K.
+        horizon: number of measurements, T.
+        background: the intensity b without sources.
+        floor: m, which limits the intensity at a source.
+        strength: the strength α of every source.
+        noise: standard deviation of the log-intensity, σ.
+
+    Raises:
+        InvalidValueError: if a size is below 1 or another number is not positive.
+
+    Example:
+        >>> hidden = sb.LocationFinding(sources=3, horizon=10)
+        >>> hidden.exchangeable, hidden.prior.dim
+        (3, 6)
+    """
 
     horizon: int = eqx.field(static=True)
     sources: int = eqx.field(static=True)

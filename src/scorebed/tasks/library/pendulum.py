@@ -14,10 +14,24 @@ DAMPING = 0.1
 
 
 class Pendulum(EulerMaruyama):
-    """State (q, q̇), parameters (m, l), torque ξ ∈ [−1, 1].
+    """The pendulum: state (q, q̇), parameters (m, l), torque ξ ∈ [−1, 1].
 
     f = (q̇, −3g/(2l) sin q + 3(ξ − b q̇)/(m l²)), with the factor 3 on the input and damping term
-    of the published results (the paper's footnote)."""
+    of the published results (the paper's footnote).
+
+    Arguments:
+        prior: the prior of θ; log θ ~ N(0, 0.01 I) if left out.
+        designs: the range of the controls.
+        outcomes: names and units of the states.
+        horizon: number of steps, T.
+        step: the time step δt.
+        diffusion: the noise L.
+        additive_noise: True, since L is constant.
+
+    Example:
+        >>> sb.Pendulum(horizon=10).start()
+        Array([0., 0.], dtype=float32)
+    """
 
     preset_file: ClassVar[str] = "pendulum.toml"
     prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)

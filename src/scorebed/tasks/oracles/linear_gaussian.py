@@ -18,8 +18,22 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 class LinearGaussian(LinearModel):
-    """One covariate per coefficient, each with |ξ| ≤ `bound`. Defaults: one coefficient, N(0, 1),
-    σ = 1, T = 3.
+    """Linear regression with one covariate per coefficient, each with |ξ| ≤ `bound`. Scores,
+    posteriors and gains have closed forms.
+
+    Arguments:
+        mean: prior means of the coefficients; by default there is one, with mean 0.
+        covariance: prior covariance of the coefficients.
+        noise: standard deviation of the response, σ.
+        bound: largest size of a covariate.
+        horizon: number of measurements, T.
+
+    Raises:
+        InvalidValueError: if a size is out of range, or the covariance does not fit the mean.
+
+    Example:
+        >>> round(sb.LinearGaussian().optimal_eig(), 3)
+        1.282
     """
 
     horizon: int = eqx.field(static=True)

@@ -10,6 +10,7 @@ from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.plots.comparison import draw_comparison
+from scorebed.runs.config import overrides_for
 from scorebed.runs.spending import Pace, Spending, _pace
 from scorebed.tasks import make_task
 
@@ -17,7 +18,7 @@ SMALL = [
     "evaluation.outer=8",
     "evaluation.inner=50",
     "policy_training.batch=4",
-    "policy_training.inner=3",
+    "static.inner=3",
     "policy_training.monitor_inner=10",
 ]
 SETTINGS = [part for value in SMALL for part in ("--set", value)]
@@ -84,6 +85,14 @@ def test_the_pace_is_found_from_the_time_after_each_step():
 def test_spending_in_words():
     assert str(Spending(budget=2 * 10**8)) == "200,000,000 likelihood evaluations"
     assert str(Spending(minutes=0.5)) == "0.5 minutes"
+
+
+def test_settings_concern_the_methods_that_use_them():
+    settings = ["seed=1", "policy_training.batch=4", "static.inner=3", "score.seeds=2"]
+    assert overrides_for("random", settings) == ["seed=1"]
+    assert overrides_for("static", settings) == settings[:3]
+    assert overrides_for("score", settings) == [*settings[:2], settings[3]]
+    assert overrides_for("random", ["no.such=1"]) == ["no.such=1"]  # to be refused
 
 
 @pytest.mark.parametrize(

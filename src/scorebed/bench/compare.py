@@ -18,6 +18,7 @@ from scorebed.methods import METHODS
 from scorebed.presets import DEFAULT_PRESET
 from scorebed.presets.reader import shared_policy
 from scorebed.runs.begin import NewRun, Request, plan
+from scorebed.runs.config import overrides_for
 from scorebed.runs.durable import make_folder
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import CONFIG
@@ -152,7 +153,7 @@ def _request(
         preset=preset,
         method=method,
         policy=None if own else shared_policy(task),
-        overrides=[WITHOUT_REFERENCES, *overrides],
+        overrides=[WITHOUT_REFERENCES, *overrides_for(method, overrides)],
         spending=spending,
         parts=parts,
     )

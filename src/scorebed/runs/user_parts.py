@@ -109,8 +109,22 @@ def read_part(kind: PartKind, name: str) -> UserPart:
     """Execute FILE.py and give its NAME, entered into the table of its kind under that name."""
     file = execute_file(name, kind.what)
     value = file.find(kind.what, kind.accepts, fix=kind.fix)
+    _require_whole(kind, name, value)
     kind.table[name] = value() if kind is BOUND and isinstance(value, type) else value
     return UserPart(name, value, file.digest)
+
+
+def _require_whole(kind: PartKind, name: str, value: object) -> None:
+    """Refuse a class that lacks something of what its base class asks for."""
+    asked = (getattr(value, each, ()) for each in ("__abstractmethods__", "__abstractvars__"))
+    missing = sorted({each for names in asked for each in names})
+    require(
+        not (isinstance(value, type) and missing),
+        f"the {kind.what} {name}",
+        got=f"no {', '.join(missing)}",
+        expected=f"all that a {kind.what} needs",
+        fix="write that in the class; CONTRIBUTING.md shows one.",
+    )
 
 
 def hand_over(values: Mapping[str, Any], parts: UserParts, *, strict: bool = False) -> None:

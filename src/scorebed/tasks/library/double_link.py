@@ -14,7 +14,8 @@ from scorebed.tasks.spaces import Box, Quantity, Space
 
 
 class DoubleLink(EulerMaruyama):
-    """The double link: state (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques ξ ∈ [−4, 4] × [−2, 2].
+    """The double link: state (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques
+    ξ ∈ [−4, 4] × [−2, 2].
 
     f = (q̇, M⁻¹(ξ − C q̇ + τ)) with τ = −g(…) as printed: gravity restores, and both links hang at
     q = 0. The paper's equation has −τ, an inverted pendulum, but its figures belong to +τ.

@@ -65,7 +65,7 @@ def main(folder: pathlib.Path, names: tuple[str, ...] = TASKS) -> None:
         )
 
         singles = [jax.tree.map(lambda a, i=i: a[i], runs) for i in range(DRAWN)]
-        if name != "location-finding":  # its sources are exchangeable: their means say nothing
+        if task.exchangeable == 1:  # means of sources that can be exchanged say nothing
             mean = weights[0] @ thetas
             spread = jnp.sqrt(weights[0] @ (thetas - mean) ** 2)
             print(f"  the first of them   {'truth':>10} {'posterior':>10}")

@@ -2,6 +2,8 @@
 types.
 """
 
+import ctypes
+import gc
 import os
 from collections.abc import Iterator
 
@@ -17,6 +19,24 @@ jaxtyping.install_import_hook("scorebed", "beartype.beartype").__enter__()
 import jax  # noqa: E402
 
 jax.config.update("jax_numpy_dtype_promotion", "strict")
+
+
+LARGEST = 1.3e9  # bytes of a worker; two of them are to stay below 4 GB
+
+
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    """Between two modules, give back what JAX has compiled once a worker has grown large."""
+    changes = nextitem is None or nextitem.path != item.path
+    if changes and resident_bytes() > LARGEST:
+        jax.clear_caches()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.fixture

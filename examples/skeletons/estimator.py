@@ -34,10 +34,10 @@ def estimate(task, policy, theta, noise, *, key):
 def main(steps=200):
     """A policy for a task, trained by the estimator. «"""
     task = sb.make_task("linear-gaussian")
-    policies = sb.train_policies(
+    trained = sb.train_policies(
         task, estimate, "dad", count=2, steps=steps, batch=64, learning_rate=3e-3, key=jr.key(0)
     )
-    best = sb.best_policy(task, policies, outer=64, inner=1000, key=jr.key(1))
+    best = sb.best_policy(task, trained.policies, outer=64, inner=1000, key=jr.key(1)).policy
     bounds = sb.eig_bounds(task, best, outer=256, inner=10_000, key=jr.key(2))
     print(bounds)
     return bounds

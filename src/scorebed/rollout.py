@@ -153,7 +153,7 @@ def simulate_outcomes(
 def log_likelihood(
     task: Task, theta: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Scalar:
-    """log p(y_{1:T} | ξ_{1:T}, θ). T NLE.
+    """log p(y_{1:T} | ξ_{1:T}, θ) = Σ_t log p(y_t | ξ_t, θ, h_{t−1}). T NLE.
 
     Arguments:
         task: the experiment.
@@ -183,7 +183,8 @@ def log_likelihood(
 def log_likelihoods(
     task: Task, thetas: Float[Array, "M k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 ) -> Float[Array, " M"]:
-    """log p(y_{1:T} | ξ_{1:T}, θ_m) for many contrastive parameters. M·T NLE.
+    """log p(y_{1:T} | ξ_{1:T}, θ_m) = Σ_t log p(y_t | ξ_t, θ_m, h_{t−1}) for many contrastive
+    parameters. M·T NLE.
 
     The hot path of every bound: steps are scanned and the contrastive axis stays innermost, one row
     per parameter coordinate, so that each scalar of the task becomes a contiguous vector. `vmap`

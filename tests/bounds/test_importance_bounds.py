@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from jaxtyping import Array, Float
 
+from records import some_record
 from scorebed.bounds import importance as module
 from scorebed.bounds.contrastive import contrastive_sum
 from scorebed.bounds.importance import importance_bounds, latent_experiment, trajectory_bounds
@@ -298,33 +299,12 @@ def test_bounds_agree_with_contrastive_ones_on_exchangeable_sources():
 @pytest.fixture
 def random_run(tmp_path):
     """A finished run of random designs, by hand."""
-    rates = {"steps": 8, "batch": 4, "learning_rate": 1e-3}
-    config = from_values(
-        {"task": "linear-gaussian", "method": "random", "preset": "quick", "policy": "static"}
-        | {
-            "score": rates
-            | {"kind": "particles", "width": 4, "particles": 2, "cloud": 2, "clip": 1.0}
-        }
-        | {
-            "policy_training": rates
-            | {"schedule": "constant", "monitor_every": 4, "monitor_inner": 9}
-        }
-        | {
-            "density": {"width": 4, "layers": 2, "steps": 8, "batch": 4},
-            "iosmc": {"trajectories": 8, "particles": 4},
-        }
-        | {"evaluation": {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}}
-    )
+    run = {"task": "linear-gaussian", "method": "random", "preset": "quick", "policy": "random"}
+    sizes = {"outer": 8, "inner": 9, "select_outer": 8, "select_inner": 9}
+    config = from_values({**run, "evaluation": sizes})
     (tmp_path / "config.toml").write_text(to_toml(config))
-    record = {
-        "task": "linear-gaussian",
-        "method": "random",
-        "preset": "quick",
-        "policies": 1,
-        "seed": 0,
-        "nle": 0,
-    }
-    (tmp_path / "record.json").write_text(json.dumps(record))
+    record = some_record(task="linear-gaussian", method="random", policy="random", nle=0)
+    (tmp_path / "record.json").write_text(json.dumps(record.values()))
     return tmp_path
 
 
@@ -363,7 +343,7 @@ def test_a_bound_at_its_ceiling_names_the_command_for_a_tighter_one(random_run, 
     assert main(["evaluate", str(random_run), "--outer", "16", "--inner", "1"]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert "saturated: the lower bound cannot exceed log(M+1) = 0.69" in first
-    assert second == f"tighter bounds: scorebed evaluate {random_run} --bound importance"
+    assert second == f"tighter bounds: scorebed evaluate {random_run} --bound tight"
 
 
 def test_evaluate_offers_the_nearest_bound(capsys):

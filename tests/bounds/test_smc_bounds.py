@@ -17,8 +17,15 @@ from test_importance_bounds import ALARM, Normal, experiments, fixed, informatio
 
 from scorebed.bounds import smc as module
 from scorebed.bounds.contrastive import contrastive_sum
-from scorebed.bounds.importance import importance_bounds
-from scorebed.bounds.smc import Annealing, Start, smc_bounds, smc_trajectory_bounds, usual_start
+from scorebed.bounds.importance import Importance, importance_bounds
+from scorebed.bounds.smc import (
+    SMC,
+    Annealing,
+    Start,
+    smc_bounds,
+    smc_trajectory_bounds,
+    usual_start,
+)
 from scorebed.cli._app import run as main
 from scorebed.errors import InvalidValueError
 from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
@@ -27,6 +34,7 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import log_likelihood
 from scorebed.runs.evaluation import tighter
 from scorebed.samplers.paper import reference_sampler
+from scorebed.tasks import make_task
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 
@@ -135,7 +143,6 @@ def test_evaluate_counts_what_it_cost_and_only_smc_has_levels(random_run, capsys
 
 
 def test_ten_sources_are_sent_to_smc():
-    assert tighter({"task": "location-finding-3d"}, "run") == "scorebed evaluate run --bound smc"
-    assert (
-        tighter({"task": "location-finding"}, "run") == "scorebed evaluate run --bound importance"
-    )
+    assert tighter({"task": "location-finding-3d"}, "run") == "scorebed evaluate run --bound tight"
+    assert make_task("location-finding-3d").tight_bound == SMC.name
+    assert make_task("location-finding").tight_bound == Importance.name

@@ -13,6 +13,7 @@ import scorebed as sb
 from scorebed.check import check_task
 from scorebed.cli._app import run
 from scorebed.errors import InvalidValueError, UnknownNameError
+from scorebed.keys import named
 from scorebed.policies import POLICIES, register_policy
 from scorebed.rollout import simulate
 from scorebed.runs.user_task import read_task
@@ -23,7 +24,7 @@ SKELETONS = EXAMPLES.parent / "skeletons"
 TINY = [
     "policy_training.steps=3",
     "policy_training.batch=4",
-    "policy_training.inner=3",
+    "pce.inner=3",
     "policy_training.monitor_every=3",
     "policy_training.monitor_inner=8",
     "evaluation.outer=4",
@@ -149,14 +150,13 @@ def test_an_estimator_takes_the_place_of_a_score():
     shrink them.
     """
     task, estimate = LinearGaussian(horizon=3), module("estimator").estimate
-    trained = sb.train_policies(
-        task, estimate, "static", steps=20, batch=8, learning_rate=0.05, block=20, key=jr.key(0)
-    )
-    fresh = sb.make_policy("static", task, key=jr.split(jr.key(0), 1)[0])
+    sizes = {"steps": 20, "batch": 8, "learning_rate": 0.05}
+    trained = sb.train_policies(task, estimate, "static", **sizes, key=jr.key(0)).policies
+    fresh = sb.make_policy("static", task, key=jr.split(named(jr.key(0), "init"), 1)[0])
     assert trained.us.shape == (1, 3, 1)
     assert jnp.abs(trained.us).sum() > jnp.abs(fresh.us).sum() * 0.5
-    with pytest.raises(InvalidValueError, match="leave the limit out"):
-        sb.train_policies(task, estimate, trained, steps=1, limit=0.5, key=jr.key(0))
+    with pytest.raises(InvalidValueError, match="expected a score or a density"):
+        sb.train_policies(task, estimate, trained, steps=1, trajectory_clip=0.5, key=jr.key(0))
 
 
 @pytest.mark.slow

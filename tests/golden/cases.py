@@ -17,9 +17,11 @@ TRANSFORMER = [
 ]
 LAPLACE = ["score.kind=laplace", "score.particles=2", "score.cloud=2", "score.iterations=4"]
 POLICY = [
-    "policy_training.steps=10", "policy_training.batch=16", "policy_training.monitor_every=5",
+    "policy_training.steps=10",
+    "policy_training.batch=16",
+    "policy_training.monitor_every=5",
     "policy_training.monitor_inner=32",
-]  # fmt: skip
+]
 BOUNDS = ["evaluation.outer=16", "evaluation.inner=200"]
 ALONE = "evaluation.references=false"
 CHOICE = ["evaluation.select_outer=16", "evaluation.select_inner=50"]
@@ -28,9 +30,13 @@ DENSITY = ["density.width=8", "density.layers=1"]
 MIXTURE = [*DENSITY, "density.heads=2", "density.components=2"]
 UPFRONT = ["density.steps=10", "density.batch=16"]
 NESTED = [
-    "policy_training.steps=10", "policy_training.batch=4", "policy_training.monitor_every=5",
-    "policy_training.monitor_inner=32", "iosmc.trajectories=8", "iosmc.particles=8",
-]  # fmt: skip
+    "policy_training.steps=10",
+    "policy_training.batch=4",
+    "policy_training.monitor_every=5",
+    "policy_training.monitor_inner=32",
+    "iosmc.trajectories=8",
+    "iosmc.particles=8",
+]
 
 METHODS: dict[str, list[str]] = {
     "score": [*SCORE, *POLICY, *BOUNDS, ALONE],
@@ -113,17 +119,23 @@ def _trains() -> dict[str, Train]:
         ("--repeats", "2", "--policies", "2"),
     )
     found["halvings"] = Train(
-        "linear-gaussian", "score", [*SCORE, *POLICY, "policy_training.halvings=1", *BOUNDS, *CHOICE, ALONE],
+        "linear-gaussian",
+        "score",
+        [*SCORE, *POLICY, "policy_training.halvings=1", *BOUNDS, *CHOICE, ALONE],
         ("--policies", "3"),
-    )  # fmt: skip
+    )
     found["seeds"] = Train(
-        "linear-gaussian", "score", [*SCORE, "score.seeds=2", *POLICY, *BOUNDS, *CHOICE, ALONE],
+        "linear-gaussian",
+        "score",
+        [*SCORE, "score.seeds=2", *POLICY, *BOUNDS, *CHOICE, ALONE],
         ("--policies", "3", "--seed", "7"),
-    )  # fmt: skip
+    )
     found["reuse"] = Train(
-        "linear-gaussian", "score", [*POLICY, *BOUNDS, ALONE],
+        "linear-gaussian",
+        "score",
+        [*POLICY, *BOUNDS, ALONE],
         ("--score", "{run linear-gaussian/score}", "--policy", "static"),
-    )  # fmt: skip
+    )
     found["reuse/jointscore"] = Train(
         "linear-gaussian",
         "jointscore",
@@ -155,49 +167,108 @@ TRAINS = _trains()
 
 # Other commands on a run: its name, and the words before and after its folder.
 COMMANDS: dict[str, tuple[str, list[str], list[str]]] = {
-    "evaluate/contrastive": ("location-finding/score", ["evaluate"], ["--outer", "16", "--inner", "500"]),
-    "evaluate/importance": ("location-finding/score", ["evaluate"], ["--bound", "importance", "--outer", "16"]),
-    "evaluate/importance/pendulum": ("pendulum/score", ["evaluate"], ["--bound", "importance", "--outer", "16"]),
+    "evaluate/contrastive": (
+        "location-finding/score",
+        ["evaluate"],
+        ["--outer", "16", "--inner", "500"],
+    ),
+    "evaluate/importance": (
+        "location-finding/score",
+        ["evaluate"],
+        ["--bound", "importance", "--outer", "16"],
+    ),
+    "evaluate/importance/pendulum": (
+        "pendulum/score",
+        ["evaluate"],
+        ["--bound", "importance", "--outer", "16"],
+    ),
     "evaluate/smc": (
-        "location-finding-3d/static", ["evaluate"],
+        "location-finding-3d/static",
+        ["evaluate"],
         ["--bound", "smc", "--outer", "16", "--inner", "8", "--levels", "16"],
     ),
     "diagnose/exact": ("linear-gaussian/score", ["diagnose"], ["--outer", "16"]),
     "diagnose/importance": (
-        "linear-gaussian/score", ["diagnose"], ["--outer", "16", "--truth", "importance", "--inner", "500"],
+        "linear-gaussian/score",
+        ["diagnose"],
+        ["--outer", "16", "--truth", "importance", "--inner", "500"],
     ),
     "diagnose/smc": (
-        "linear-gaussian/score", ["diagnose"], ["--outer", "16", "--truth", "smc", "--particles", "32"],
+        "linear-gaussian/score",
+        ["diagnose"],
+        ["--outer", "16", "--truth", "smc", "--particles", "32"],
     ),
     "report": ("references", ["report"], []),
-}  # fmt: skip
+}
 
 TABLES = ("location", "dynamical", "gravimetry", "mlmc", "iosmc")
 
 # What is typed in a session, and its options. Ten steps each; the second meets every kind of line but a refinement.
 SESSIONS: dict[str, tuple[str, list[str], list[str]]] = {
     "live/location-finding": (
-        "location-finding/score", [],
+        "location-finding/score",
+        [],
         ["0.4", "0.1", "-0.3", "0.2", "0.6", "0.9", "0.3", "-0.1", "0.5", "0.7", "q"],
     ),
     "live/changes": (
-        "policy/location-finding/dad", ["--limits", "-3:3 -3:3"],
-        ["0.4", "0.1", "u", "0.2", "c 1 0.3", "s", "n sensor cleaned", "0.6 @ 0.5 -0.5", "l -2:2 -2:2", "0.2", "t 12",
-         "0.3", "w 0.1", "-0.1", "l off", "0.5", "0.7", "0.4", "0.2", "q"],
+        "policy/location-finding/dad",
+        ["--limits", "-3:3 -3:3"],
+        [
+            "0.4",
+            "0.1",
+            "u",
+            "0.2",
+            "c 1 0.3",
+            "s",
+            "n sensor cleaned",
+            "0.6 @ 0.5 -0.5",
+            "l -2:2 -2:2",
+            "0.2",
+            "t 12",
+            "0.3",
+            "w 0.1",
+            "-0.1",
+            "l off",
+            "0.5",
+            "0.7",
+            "0.4",
+            "0.2",
+            "q",
+        ],
     ),
     "live/pendulum": (
-        "pendulum/score", [],
-        ["0.01 0.02", "0.02 0.04", "0.03 0.05", "0.04 0.05", "0.05 0.04", "0.05 0.02", "0.05 0", "0.05 -0.02",
-         "0.04 -0.04", "0.03 -0.05", "q"],
+        "pendulum/score",
+        [],
+        [
+            "0.01 0.02",
+            "0.02 0.04",
+            "0.03 0.05",
+            "0.04 0.05",
+            "0.05 0.04",
+            "0.05 0.02",
+            "0.05 0",
+            "0.05 -0.02",
+            "0.04 -0.04",
+            "0.03 -0.05",
+            "q",
+        ],
     ),
-}  # fmt: skip
+}
 
 # A run that is stopped and goes on: by a kill when a checkpoint stands in the middle of a stage, and by Ctrl-C.
 STOPPED = Train(
-    "linear-gaussian", "score",
-    [*SCORE, "policy_training.steps=8000", "policy_training.batch=16", "policy_training.monitor_every=4000",
-     "policy_training.monitor_inner=32", *BOUNDS, ALONE],
-)  # fmt: skip
+    "linear-gaussian",
+    "score",
+    [
+        *SCORE,
+        "policy_training.steps=8000",
+        "policy_training.batch=16",
+        "policy_training.monitor_every=4000",
+        "policy_training.monitor_inner=32",
+        *BOUNDS,
+        ALONE,
+    ],
+)
 STOPS = ("resume/killed", "resume/interrupted")
 
 NAMES = (*TRAINS, *COMMANDS, *(f"nle/{table}" for table in TABLES), *SESSIONS, *STOPS)

@@ -21,9 +21,13 @@ from safetensors.numpy import save_file
 RUNS = Path(__file__).parents[1] / "fixtures" / "runs-v1"
 SCORES = ("laplace", "transformer", "transformer-direct")
 POLICIES = (
-    "location-finding/modes", "location-finding/attention", "pendulum/plan", "pendulum/gru", "linear-gaussian/static",
+    "location-finding/modes",
+    "location-finding/attention",
+    "pendulum/plan",
+    "pendulum/gru",
+    "linear-gaussian/static",
     "gravimetry/attention",
-)  # fmt: skip
+)
 
 
 def fill(name: str, shape: list[int]) -> np.ndarray:

@@ -24,7 +24,7 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-6}
 @pytest.mark.parametrize("name", KINDS["kept"])
 def test_a_finished_run_gives_the_designs_and_scores_it_gave(name):
     run, expected = sb.load(RUNS / name), KINDS["kept"][name]
-    assert run.record["run"] == name
+    assert run.record.run == name
     np.testing.assert_allclose(designs(run.policy, run.task), expected["designs"], **CLOSE)
     assert (run.score is None) == ("scores" not in expected)
     if run.score is not None:
@@ -79,8 +79,17 @@ def db(tmp_path):
 
 def test_the_kept_experiments_have_events_of_every_kind():
     assert {kind for kept in LIVE.values() for kind, *_ in kept["events"]} == {
-        "proposed", "observed", "skipped", "undone", "corrected", "noted", "finished", "limited", "planned", "refined",
-    }  # fmt: skip
+        "proposed",
+        "observed",
+        "skipped",
+        "undone",
+        "corrected",
+        "noted",
+        "finished",
+        "limited",
+        "planned",
+        "refined",
+    }
 
 
 @pytest.mark.parametrize("name", LIVE)

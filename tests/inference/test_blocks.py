@@ -18,7 +18,7 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import simulate
 from scorebed.samplers.paper import reference_sampler
 from scorebed.tasks.base import IID, Gaussian
-from scorebed.tasks.conditioned import with_known
+from scorebed.tasks.conditioned import condition_on
 from scorebed.tasks.continued import continued
 from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
@@ -86,7 +86,7 @@ def test_the_rest_of_an_experiment_tells_blocks_apart():
     task = LocationFinding(horizon=3)
     rest = continued(task, LatentMixture(task.prior, fit_mixture(np.eye(4))), [[0.0, 0.0]], [[1.0]])
     assert rest.exchangeable == 1
-    assert with_known(task, (0,)).exchangeable == 1
+    assert condition_on(task, (0,)).exchangeable == 1
     assert rest.exchangeable_steps
 
 

@@ -13,7 +13,7 @@ import pytest
 from scorebed.baselines.myopic import Myopic
 from scorebed.errors import InvalidValueError
 from scorebed.policies import POLICIES, make_policy
-from scorebed.policies.constrained import is_static, obedient
+from scorebed.policies.constrained import obedient
 from scorebed.policies.gru import GRUPolicy
 from scorebed.tasks import make_task
 from scorebed.tasks.declare import steps_at_most
@@ -60,7 +60,6 @@ def extend(policy, horizon):
 def test_every_policy_has_the_traits_of_its_kind(name):
     adaptive, trainable, obeys, max_steps, grows = TRAITS[name]
     policy = shape(name, FREE)
-    assert is_static(policy) == (not policy.adaptive)
     assert (policy.adaptive, policy.trainable) == (adaptive, trainable)
     assert (policy.obeys_constraint, policy.max_steps) == (obeys, max_steps)
     assert policy.unwrapped is policy

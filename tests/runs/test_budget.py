@@ -93,7 +93,7 @@ def test_a_budget_below_the_smallest_run_is_refused_with_what_it_takes(method):
 
 def test_mlmc_takes_the_steps_whose_realised_costs_fit():
     config = configured("mlmc", "mlmc.levels=4", repeats=2)
-    budget = 20_000_000
+    budget = 4_000_000
     found = within(config, budget)
 
     def spent(steps: int) -> int:
@@ -136,3 +136,48 @@ def test_what_is_not_trained_spends_nothing():
         found = within(configured(method), 1)
         assert found.budget == 1
         assert found.trained_by.nle(job_for(found, TASK)) == 0
+
+
+def test_a_score_that_is_not_trained_leaves_the_budget_to_the_policies():
+    """Nothing is paid upfront, not even the pilot that would weigh residuals."""
+    config = configured("score", "score.kind=laplace", preset="laptop")
+    found = within(config, 10**9)
+    job = job_for(found, TASK)
+    assert found.trained_by.upfront_nle(job) == 0
+    step = policy_cost(found) // found.trained_by.policy_training.steps
+    assert 10**9 - step < found.trained_by.nle(job) <= 10**9
+
+
+# What each method takes of 10⁹ likelihood evaluations for five policies, in R repeats with H
+# halvings: its size (`SIZE`) and what the run then costs at most. Recorded by the version before
+# methods were objects.
+RECORDED = {
+    ("score", "quick", 2, 0): (3_095, 999_923_200),
+    ("score", "quick", 1, 2): (1_897, 999_872_000),
+    ("jointscore", "quick", 2, 0): (1_595, 999_923_200),
+    ("jointscore", "quick", 1, 2): (1_427, 999_872_000),
+    ("varmarg", "paper", 2, 0): (14_531, 999_987_200),
+    ("varmarg", "paper", 1, 2): (17_981, 999_987_200),
+    ("varpost", "paper", 2, 0): (14_531, 999_987_200),
+    ("varpost", "paper", 1, 2): (17_981, 999_987_200),
+    ("jointvarpost", "paper", 2, 0): (1_953, 999_936_000),
+    ("jointvarpost", "paper", 1, 2): (6_292, 997_580_800),
+    ("iosmc", "quick", 2, 0): (122, 39_242_272_000),
+    ("pce", "quick", 2, 0): (51, 998_400_000),
+    ("pce", "quick", 1, 2): (165, 998_656_000),
+    ("nmc", "quick", 2, 0): (51, 998_400_000),
+    ("nmc", "quick", 1, 2): (165, 998_656_000),
+    ("static", "quick", 2, 0): (51, 998_400_000),
+    ("static", "quick", 1, 2): (165, 998_656_000),
+}
+
+
+@pytest.mark.parametrize(("method", "preset", "repeats", "halvings"), RECORDED)
+def test_sizes_within_a_budget_are_those_recorded(method, preset, repeats, halvings):
+    overrides = [f"policy_training.halvings={halvings}", "policies=5", f"repeats={repeats}"]
+    found = within(configured(method, *overrides, preset=preset), 10**9)
+    section, size = SIZE.get(method, ("policy_training", "steps"))
+    free = dataclasses.replace(found, budget=0)  # the bill of nested particles, without its limit
+    cost = free.trained_by.nle(job_for(free, TASK))
+    assert (to_values(found)[section][size], cost) == RECORDED[method, preset, repeats, halvings]
+    assert found.trained_by.nle(job_for(found, TASK)) <= 10**9

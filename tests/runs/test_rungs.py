@@ -9,26 +9,26 @@ import time
 
 import equinox as eqx
 import jax
-import jax.random as jr
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scorebed.runs.budget import group_cost, groups, restarts_cost, within
-from scorebed.runs.rungs import room, rungs, stretched, taken
-from scorebed.runs.stage2 import Stage2
-from tiny_runs import SETTINGS, finish, train
+from tiny_runs import finish, settings_of, tiny, train
 
 from scorebed.cli._app import run as main
+from scorebed.methods.base import Method
 from scorebed.presets.reader import preset_values
-from scorebed.runs import stage as keeper
+from scorebed.runs import stage as checkpointed
 from scorebed.runs.checkpoint import Checkpoints
 from scorebed.runs.config import RunConfig, make_config
+from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.load import load
-from scorebed.runs.stage import Progress, block_size
-from scorebed.samplers.paper import paper_sampler
+from scorebed.runs.spending import within_budget
+from scorebed.runs.stage import Progress
 from scorebed.tasks import make_task
+from scorebed.training.stage import Stage
+from scorebed.training.successive_halving import block_size, room, rungs, stretched, taken
 
 TASK = make_task("linear-gaussian")
 P, HALVINGS = 5, 2
@@ -37,20 +37,33 @@ LAST = ("policy_training.keep=last", "policy_training.ema=0.5")
 
 def configured(method: str = "pce", *overrides: str) -> RunConfig:
     values = preset_values("quick", "linear-gaussian", TASK, method=method, policy="static")
-    tiny = [part for part in SETTINGS if part != "--set"]
     sizes = [
         f"policies={P}",
         "policy_training.steps=24",
         "policy_training.monitor_every=8",
         "policy_training.batch=4",
     ]
-    return make_config(values, [*tiny, *sizes, "policy_training.inner=3", *overrides])
+    return make_config(values, [*tiny(method), *sizes, *overrides])
 
 
 def halved(config: RunConfig, halvings: int = HALVINGS) -> RunConfig:
+    method = config.trained_by
+    training = dataclasses.replace(method.policy_training, halvings=halvings)
     return dataclasses.replace(
-        config, policy_training=dataclasses.replace(config.policy_training, halvings=halvings)
+        config, trained_by=dataclasses.replace(method, policy_training=training)
     )
+
+
+def stage_of(config: RunConfig, name: str = "policy-0-0", count: int = P) -> Stage:
+    """The training of policies in a run without anything learned upfront."""
+    return config.trained_by.train(job_for(config, TASK), None, name, count)
+
+
+def ladder_of(method: Method, count: int):
+    """The rungs of a method's restarts."""
+    training = method.policy_training
+    how = {"halvings": training.halvings, "every": training.monitor_every}
+    return rungs(training.steps, count, **how)
 
 
 # --- the ladder ----------------------------------------------------------------------------------
@@ -59,10 +72,8 @@ def halved(config: RunConfig, halvings: int = HALVINGS) -> RunConfig:
 @settings(deadline=None, max_examples=60)
 @given(st.integers(1, 200), st.integers(1, 3000), st.integers(0, 12), st.integers(1, 100))
 def test_rungs_cut_all_steps_at_blocks_and_halve_the_restarts(count, steps, halvings, every):
-    config = dataclasses.replace(
-        configured().policy_training, steps=steps, halvings=halvings, monitor_every=every
-    )
-    ladder = rungs(config, count)
+    how = {"halvings": halvings, "every": every}
+    ladder = rungs(steps, count, **how)
     assert ladder[0].start == 0
     assert ladder[-1].end == steps
     assert [rung.start for rung in ladder[1:]] == [rung.end for rung in ladder[:-1]]
@@ -74,18 +85,15 @@ def test_rungs_cut_all_steps_at_blocks_and_halve_the_restarts(count, steps, halv
     # One restart after the other, step by step, as many as there is room for.
     assert taken(ladder, steps) == sum(room(ladder, step) for step in range(steps))
     if halvings and count > 1:
-        longer = stretched(config, count, steps)
-        cost = taken(rungs(dataclasses.replace(config, steps=longer), count), longer)
+        longer = stretched(steps, count, **how)
+        cost = taken(rungs(longer, count, **how), longer)
         assert steps <= longer
         assert cost <= count * steps
 
 
 @pytest.mark.parametrize("steps", [150, 300, 400, 600, 1000, 10_000])
 def test_the_best_of_fifty_costs_less_than_fifteen(steps):
-    config = dataclasses.replace(
-        configured().policy_training, steps=steps, halvings=6, monitor_every=50
-    )
-    ladder = rungs(config, 50)
+    ladder = rungs(steps, 50, halvings=6, every=50)
     assert [rung.restarts for rung in ladder] == [50, 25, 13, 7, 4, 2, 1]
     assert 6 < taken(ladder, steps) / steps < 8
 
@@ -93,41 +101,23 @@ def test_the_best_of_fifty_costs_less_than_fifteen(steps):
 # --- what it costs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        "score",
-        "jointscore",
-        "pce",
-        "nmc",
-        "jointvarpost",
-        pytest.param("mlmc", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.parametrize("method", ["score", "jointscore", "pce", "nmc", "jointvarpost", "mlmc"])
 def test_a_budget_is_used_and_never_overdrawn(method):
-    config = halved(
-        configured(method, "policies=7", "repeats=2", "preset=paper", "policy_training.levels=3")
-    )
-    budget = 3_000_000
-    found = within(config, TASK, budget)
-    steps = found.policy_training.steps
-    stages = sum(group_cost(found, TASK, stage, count, steps) for stage, count in groups(found))
-    assert stages <= budget
-    if method in ("jointvarpost", "mlmc"):
-        assert stages > 0.9 * budget
+    config = halved(configured(method, "policies=7", "repeats=2", "preset=paper"))
+    budget = 3_000_000 if method != "mlmc" else 300_000  # its costs are drawn, step by step
+    found = within_budget(config, TASK, budget)
     plain = halved(found, 0)
-    assert stages < sum(
-        group_cost(plain, TASK, stage, count, steps) for stage, count in groups(plain)
-    )
+    spent, unhalved = (each.trained_by.nle(job_for(each, TASK)) for each in (found, plain))
+    assert spent <= budget
+    if method in ("jointvarpost", "mlmc"):
+        assert spent > 0.9 * budget
+    assert spent < unhalved
 
 
 def test_whoever_goes_on_the_charge_covers_it_and_of_equal_costs_it_is_exact():
     for method in ("pce", "mlmc"):
-        config = halved(configured(method, "policy_training.levels=3"))
-        ladder, most = (
-            rungs(config.policy_training, P),
-            group_cost(config, TASK, "policy-0-0", P, 24),
-        )
+        stage = stage_of(halved(configured(method)))
+        ladder, most = stage.ladder, stage.nle_at_most()
         assert [rung.restarts for rung in ladder] == [5, 3, 2]
         dice = np.random.default_rng(0)
         for _ in range(5):
@@ -138,7 +128,7 @@ def test_whoever_goes_on_the_charge_covers_it_and_of_equal_costs_it_is_exact():
                 )
                 steps = [rung.end if number in stopped else n for number, n in enumerate(steps)]
                 going = [number for number in going if number not in stopped]
-            cost = restarts_cost(config, TASK, "policy-0-0", steps)
+            cost = stage.nle_of(steps)
             assert cost == most if method == "pce" else cost <= most
 
 
@@ -155,10 +145,12 @@ def stage_2(path, config: RunConfig):
     """
     folder = RunFolder.open(path).own() if path.exists() else RunFolder.create(path, config)
     with folder:
-        work = Stage2(folder, TASK, paper_sampler(TASK), progress=Progress(), key=jr.key(0))
-        policies = work.train("policy-0-0", "static", None, P, config.policy_training)
-        written = folder.read_json("policy-0-0.json") if config.policy_training.halvings else None
-        lines = folder.read_metrics()
+        work = Execution(folder, config, TASK, progress=Progress())
+        stage = stage_of(config)
+        watched = work._carried_out(stage)
+        policies, survivors = stage.result(watched), stage.survivors(watched)
+        work._write_stage(stage, watched, survivors)
+        written, lines = folder.read_json("policy-0-0.json"), folder.read_metrics()
     return (
         np.asarray(jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0]),
         written,
@@ -177,7 +169,7 @@ def test_survivors_are_those_of_a_training_of_all_to_the_last_bit(whole, tmp_pat
     config = configured("pce", *LAST, f"policy_training.keep={keep}")
     everyone, _, plain = stage_2(tmp_path / "all", config)
     best, written, lines = whole if keep == "last" else stage_2(tmp_path / "halved", halved(config))
-    ladder = rungs(halved(config).policy_training, P)
+    ladder = ladder_of(halved(config).trained_by, P)
     assert len(written["survivors"]) == len(best) == ladder[-1].restarts == 2
     np.testing.assert_array_equal(best, everyone[written["survivors"]])
     assert sorted(written["steps"]) == sorted([ladder[0].end] * 2 + [ladder[1].end] + [24] * 2)
@@ -200,12 +192,14 @@ def test_survivors_are_those_of_a_training_of_all_to_the_last_bit(whole, tmp_pat
             assert all(ours in (None, theirs) for ours, theirs in pairs)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("place", ["first", "second", "between"])
+@pytest.mark.parametrize(
+    "place",
+    [*(pytest.param(place, marks=pytest.mark.slow) for place in ("first", "second")), "between"],
+)
 def test_a_stage_that_is_killed_stops_the_same_restarts(whole, tmp_path, monkeypatch, place):
-    monkeypatch.setattr(keeper, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(checkpointed, "CHECKPOINT_SECONDS", 0.0)
     config = halved(configured("pce", *LAST))
-    ladder = rungs(config.policy_training, P)
+    ladder = ladder_of(config.trained_by, P)
     at = {"first": ladder[0].end, "second": ladder[1].end, "between": ladder[1].end + 1}[place]
     save = Checkpoints.save
 
@@ -229,13 +223,8 @@ def test_a_stage_that_is_killed_stops_the_same_restarts(whole, tmp_path, monkeyp
 @pytest.mark.slow
 def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_path, capsys):
     path = tmp_path / "run"
-    keys = [
-        "policies=5",
-        "policy_training.halvings=2",
-        "policy_training.inner=3",
-        "evaluation.references=false",
-    ]
-    arguments = [part for key in keys for part in ("--set", key)]
+    keys = ["policies=5", "policy_training.halvings=2", "evaluation.references=false"]
+    arguments = settings_of([*tiny("pce"), *keys])
     code = main(
         [
             "train",
@@ -244,7 +233,6 @@ def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_
             "pce",
             "--policy",
             "static",
-            *SETTINGS,
             *arguments,
             "--out",
             str(path),
@@ -254,11 +242,11 @@ def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_
     out = capsys.readouterr()
     assert code == 0, out.err
     record, config = json.loads(out.out), load(path).config
-    first, second, last = rungs(config.policy_training, 5)
+    first, second, last = ladder_of(config.trained_by, 5)
     assert record["restarts_stopped"] == {"policy-0-0": {str(first.end): 2, str(second.end): 1}}
     steps = 5 * first.end + 3 * (second.end - first.end) + 2 * (last.end - second.end)
     assert record["nle_stages"] == {"policy-0-0": steps * 16 * (1 + 3) * TASK.horizon}
-    assert record["nle"] == group_cost(config, TASK, "policy-0-0", 5, config.policy_training.steps)
+    assert record["nle"] == config.trained_by.nle(job_for(config, TASK))
     choice = json.loads((path / "choice-0.json").read_text())
     left = [number for number, lower in enumerate(choice["lower"]) if lower is not None]
     assert left == json.loads((path / "policy-0-0.json").read_text())["survivors"]
@@ -288,15 +276,9 @@ MORE = [
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["score", "jointscore", "mlmc"])
 def test_a_run_killed_on_the_way_ends_as_the_one_never_stopped(command, tmp_path, method):
-    arguments = [
-        *MORE,
-        "--method",
-        method,
-        *(["--set", "policy_training.levels=3"] if method == "mlmc" else []),
-    ]
     whole, path = tmp_path / "whole", tmp_path / "killed"
-    finish(command(train(*arguments, "--out", whole)))
-    process = command(train(*arguments, "--out", path))
+    finish(command(train(*MORE, "--out", whole, method=method)))
+    process = command(train(*MORE, "--out", path, method=method))
     for kill in range(3):
         folder = path / "checkpoints" / "policy-0-0"
         wanted = (4, 14, 30)[kill]
@@ -312,8 +294,5 @@ def test_a_run_killed_on_the_way_ends_as_the_one_never_stopped(command, tmp_path
     for name in ("policy-0.safetensors", "policy-0-0.json", "choice-0.json"):
         assert (path / name).read_bytes() == (whole / name).read_bytes()
     ours, theirs = load(path).record, load(whole).record
-    assert (ours["nle_stages"], ours["restarts_stopped"]) == (
-        theirs["nle_stages"],
-        theirs["restarts_stopped"],
-    )
-    assert sum(theirs["restarts_stopped"]["policy-0-0"].values()) == 4
+    assert (ours.nle_stages, ours.restarts_stopped) == (theirs.nle_stages, theirs.restarts_stopped)
+    assert sum(theirs.restarts_stopped["policy-0-0"].values()) == 4

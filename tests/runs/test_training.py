@@ -15,15 +15,16 @@ from tiny_runs import finish, same_parameters, train
 
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
+from scorebed.methods import METHODS
 from scorebed.presets.reader import PRESETS, preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.load import load
 from scorebed.runs.serialisation import read_metadata
-from scorebed.runs.stage import block_size
 from scorebed.tasks import TASKS, make_task
 from scorebed.tasks.priors import Floored
+from scorebed.training.successive_halving import block_size
 
 
 def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished):
@@ -32,20 +33,22 @@ def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished)
         "run task method preset policies seed lower lower_se upper upper_se outer inner "
         "ceiling saturated nle"
     )
-    assert set(named.split()) | {"nle_evaluation", "seconds", "references"} <= set(run.record)
+    written = json.loads((finished / "record.json").read_text())
+    assert set(named.split()) | {"nle_evaluation", "seconds", "references"} <= set(written)
+    assert run.record.values() == written
     T, points = run.task.horizon, 4
     score, policies = 60 * 16 * (1 + points) * T + 1024 * T, 2 * 40 * 16 * (1 + points) * T
-    assert run.record["nle_stages"] == {"score-0": score, "policy-0-0": policies}
-    assert run.record["nle"] == score + policies
-    assert run.record["lower"] <= run.record["upper"] + 1e-6
-    assert set(run.record["references"]) == {"random", "static"}
+    assert run.record.nle_stages == {"score-0": score, "policy-0-0": policies}
+    assert run.record.nle == score + policies
+    assert run.record.bounds.lower <= run.record.bounds.upper + 1e-6
+    assert set(run.record.references) == {"random", "static"}
 
 
 def test_a_finished_run_answers_at_once_and_changes_nothing(finished, capsys):
     before = {p.name: p.read_bytes() for p in finished.glob("*.safetensors")}
     assert main(["resume", str(finished), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert answer["lower"] == load(finished).record["lower"]
+    assert answer["lower"] == load(finished).record.bounds.lower
     assert {p.name: p.read_bytes() for p in finished.glob("*.safetensors")} == before
 
 
@@ -94,7 +97,7 @@ def test_another_policy_trains_on_the_saved_score(finished, command, tmp_path):
     assert (path / "score-0.safetensors").read_bytes() == (
         finished / "score-0.safetensors"
     ).read_bytes()
-    assert "score-0" not in load(path).record["nle_stages"]
+    assert "score-0" not in load(path).record.nle_stages
 
 
 @pytest.mark.slow
@@ -103,8 +106,6 @@ def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_eac
 ):
     path = tmp_path / "joint"
     joint = [
-        "--method",
-        "jointscore",
         "--policies",
         "2",
         "--set",
@@ -112,12 +113,12 @@ def test_a_score_that_learns_beside_its_policy_is_kept_apart_and_paid_for_by_eac
         "--set",
         "policy_training.limit=0.5",
     ]
-    finish(command(train("--score", finished, *joint, "--out", path)))
+    finish(command(train("--score", finished, *joint, "--out", path, method="jointscore")))
     run, before = load(path), load(finished)
     T, points = run.task.horizon, 4
     policies = 2 * 40 * (16 + 16) * (1 + points) * T
-    assert run.record["nle_stages"] == {"weights": 1024 * T, "policy-0-0": policies}
-    assert run.record["method"] == "jointscore"
+    assert run.record.nle_stages == {"weights": 1024 * T, "policy-0-0": policies}
+    assert run.record.method == "jointscore"
     assert "specialised" in read_metadata(path / "joint-score-0.safetensors")
     assert (path / "score-0.safetensors").read_bytes() == (
         finished / "score-0.safetensors"
@@ -135,11 +136,12 @@ def test_a_contrastive_run_trains_no_score_and_spends_no_more_than_another(
     finished, command, tmp_path, method
 ):
     path = tmp_path / method
-    finish(command(train("--method", method, "--match", finished, "--out", path)))
+    finish(command(train("--match", finished, "--out", path, method=method)))
     record, config = json.loads((path / "record.json").read_text()), RunFolder.open(path).config()
-    budget, each = load(finished).record["nle"], 40 * 16 * 3
-    assert config.policy_training.inner == budget // each - 1
-    assert record["nle_stages"] == {"policy-0-0": each * (config.policy_training.inner + 1)}
+    budget, each = load(finished).record.nle, 40 * 16 * 3
+    inner = config.trained_by.inner
+    assert inner == budget // each - 1
+    assert record["nle_stages"] == {"policy-0-0": each * (inner + 1)}
     assert budget - each < record["nle"] <= budget
     assert not list(path.glob("score*"))
 
@@ -190,13 +192,15 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, monkeypatch, capsys,
 @pytest.mark.parametrize("preset", PRESETS)
 @pytest.mark.parametrize("name", TASKS)
 def test_every_preset_is_a_valid_configuration(preset, name):
-    config = from_values(preset_values(preset, name, make_task(name)))
-    assert config.preset == preset
+    task = make_task(name)
+    for method in METHODS:
+        config = from_values(preset_values(preset, name, task, method=method))
+        assert (config.preset, config.method) == (preset, method)
 
 
 def test_an_unknown_preset_is_refused():
     with pytest.raises(UnknownNameError, match="laptop"):
-        preset_values("lapto", "pendulum", make_task("pendulum"))
+        preset_values("lapto", "pendulum", make_task("pendulum"), method="score")
 
 
 def test_a_fingerprint_sees_the_horizon_the_sizes_and_the_prior():

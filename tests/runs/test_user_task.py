@@ -16,8 +16,7 @@ import pytest
 import scorebed as sb
 from scorebed.cli._app import run
 from scorebed.errors import InvalidValueError
-from scorebed.policies import paper_policy
-from scorebed.presets.reader import PRESETS, preset_values
+from scorebed.presets.reader import PRESETS, policy_for, preset_values
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, read_toml
 from scorebed.runs.serialisation import decode_leaves, encode_leaves, leaf_names
@@ -32,14 +31,11 @@ from user_files import EXAMPLES, FILES, source, variant
 SMALL = [
     "policy_training.steps=3",
     "policy_training.batch=4",
-    "policy_training.inner=3",
     "policy_training.monitor_every=3",
     "policy_training.monitor_inner=8",
-    "evaluation.outer=4",
-    "evaluation.inner=8",
-    "evaluation.references=false",
 ]
-SETTINGS = [part for value in SMALL for part in ("--set", value)]
+BOUNDS = ["evaluation.outer=4", "evaluation.inner=8", "evaluation.references=false"]
+SETTINGS = [part for value in (*SMALL, *BOUNDS, "static.inner=3") for part in ("--set", value)]
 
 
 def example(name: str) -> str:
@@ -80,7 +76,7 @@ class Orbit(EulerMaruyama):
 """
 BAD_FILES = {
     "no file": ("nothing.py:Mine", None, "the file nothing.py, got no such file", "check its name"),
-    "no name": ("FILE", "", "got 'FILE', expected FILE.py:NAME", "my_task.py:MyTask"),
+    "no name": ("FILE", "", "got 'FILE', expected FILE.py:NAME", "my_task.py:Mine"),
     "another suffix": ("my_task.txt:Mine", "", "expected FILE.py:NAME", "my_task.py"),
     "a syntax error": (
         "my_task.py:Mine",
@@ -116,7 +112,7 @@ BAD_FILES = {
     "a class that is none": (
         "my_task.py:Mine",
         "class Mine: pass",
-        "got a class that is no task",
+        "got a class that is not a task",
         "inherit from IID",
     ),
     "arguments": (
@@ -193,8 +189,8 @@ def made(tmp_path_factory):
 def test_a_run_keeps_name_and_hash_and_no_code(made):
     folder, name = made
     values = read_toml(folder / "run" / "config.toml")
-    assert (values["task"], values["task_source"]) == (name, read_task(name).digest)
-    assert len(values["task_source"]) == 64
+    assert (values["task"], values["sources"]) == (name, {"task": read_task(name).digest})
+    assert len(values["sources"]["task"]) == 64
 
 
 @pytest.mark.parametrize("command", ["resume", "diagnose"])
@@ -212,7 +208,7 @@ def test_the_same_file_is_taken_without_a_word(made, capsys, caplog):
     assert run(["report", str(folder / "run"), "--task", name]) == 0
     assert "The policy cannot be shown" not in (folder / "run" / "report.html").read_text()
     loaded = sb.load(folder / "run", task=read_task(name).task)
-    assert (type(loaded.task).__name__, loaded.record["task"]) == ("SamplingTimes", name)
+    assert (type(loaded.task).__name__, loaded.record.task) == ("SamplingTimes", name)
     assert caplog.records == []
 
 
@@ -253,7 +249,7 @@ def test_a_task_without_a_file_is_told(made, caplog):
 
 
 def test_a_built_in_run_takes_no_task(tmp_path, capsys):
-    settings = [part for value in SMALL if "inner=3" not in value for part in ("--set", value)]
+    settings = [part for value in BOUNDS for part in ("--set", value)]
     assert (
         run(
             [
@@ -332,13 +328,17 @@ def test_a_fingerprint_sees_what_a_class_declares(tmp_path):
 @pytest.mark.parametrize("name", FILES)
 def test_presets_fit_any_task(preset, name):
     task = read_task(example(name)).task
-    config = from_values(preset_values(preset, name, task))
+    config = from_values(preset_values(preset, name, task, method="score"))
     pooled = name != "Dosing"
-    assert config.score.kind == (
+    assert config.trained_by.score.name == (
         "transformer" if preset == "paper" else "particles" if pooled else "transformer-direct"
     )
-    assert config.score.lambda_y == "auto"
-    assert config.policy == paper_policy(task) == ("dad" if name == "SensorPlacement" else "gru")
+    assert config.trained_by.score.training.lambda_y == "auto"
+    assert (
+        config.policy
+        == policy_for("paper", task)
+        == ("dad" if name == "SensorPlacement" else "gru")
+    )
     assert sb.paper_sampler(task).horizon == task.horizon
 
 
@@ -349,7 +349,7 @@ def test_a_run_of_both_stages(tmp_path, name):
         f"{key}={value}"
         for key, value in (("policy_training.steps", 6), ("evaluation.select_outer", 4))
     ]
-    settings = [part for value in [*SMALL, *sizes] for part in ("--set", value)]
+    settings = [part for value in [*SMALL, *BOUNDS, *sizes] for part in ("--set", value)]
     assert run(["train", example(name), *settings, "--out", str(tmp_path / "run")]) == 0
     shutil.rmtree(tmp_path / "run" / "checkpoints", ignore_errors=True)
     assert (

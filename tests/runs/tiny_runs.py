@@ -3,31 +3,47 @@ killed.
 """
 
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
+from scorebed.methods import METHODS
+from scorebed.methods.reading import table_settings
 from scorebed.runs.load import load
 
-TINY = [
-    "score.steps=60",
-    "score.batch=16",
-    "score.width=8",
-    "score.particles=2",
-    "score.cloud=2",
-    "policy_training.steps=40",
-    "policy_training.batch=16",
-    "policy_training.monitor_every=20",
-    "policy_training.monitor_inner=50",
-    "evaluation.outer=32",
-    "evaluation.inner=200",
-    "evaluation.select_outer=16",
-    "evaluation.select_inner=50",
-]
-SETTINGS = [part for value in TINY for part in ("--set", value)]
+# Settings of the tables that a method may use, by table.
+SCORE = ["steps=60", "batch=16", "width=8", "particles=2", "cloud=2"]
+POSTERIOR = ["width=8", "blocks=1", "heads=2"]
+UPFRONT = ["steps=30", "batch=16"]
+TABLES = {
+    "score": SCORE,
+    "policy_training": ["steps=40", "batch=16", "monitor_every=20", "monitor_inner=50"],
+    "pce": ["inner=3"],
+    "nmc": ["inner=3"],
+    "static": ["inner=3"],
+    "mlmc": ["levels=3"],
+    "varmarg": ["width=8", "layers=1", *UPFRONT],
+    "varpost": [*POSTERIOR, *UPFRONT],
+    "jointvarpost": POSTERIOR,
+    "iosmc": ["trajectories=8", "particles=8"],
+    "evaluation": ["outer=32", "inner=200", "select_outer=16", "select_inner=50"],
+}
+
+
+def tiny(method: str = "score") -> list[str]:
+    """Settings that make a run of a method tiny, of the tables that it uses and no others."""
+    kind = {"score": {"kind": "particles"}}
+    used = [*(table_settings(method, kind) if method in METHODS else {}), "evaluation"]
+    return [f"{table}.{value}" for table in used for value in TABLES.get(table, ())]
+
+
+def settings_of(values: Iterable[str]) -> list[str]:
+    """Settings as options of the command line."""
+    return [part for value in values for part in ("--set", value)]
+
 
 # A checkpoint after every block.
 CODE = (
@@ -38,9 +54,10 @@ CODE = (
 Command: TypeAlias = Callable[..., "subprocess.Popen[str]"]
 
 
-def train(*arguments: str | Path) -> list[str]:
+def train(*arguments: str | Path, method: str = "score") -> list[str]:
     """The command line of a tiny run."""
-    return ["train", "linear-gaussian", *SETTINGS, *map(str, arguments)]
+    named = ["train", "linear-gaussian", "--method", method]
+    return [*named, *settings_of(tiny(method)), *map(str, arguments)]
 
 
 def finish(process: "subprocess.Popen[str]") -> str:

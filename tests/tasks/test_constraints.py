@@ -17,7 +17,7 @@ from scorebed.check import check_task
 from scorebed.errors import InvalidValueError, UnknownNameError
 from scorebed.policies import make_policy
 from scorebed.policies.base import StochasticPolicy
-from scorebed.policies.constrained import is_static, obedient
+from scorebed.policies.constrained import obedient
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
 from scorebed.policies.random import RandomDesigns
@@ -228,9 +228,9 @@ def test_what_obeys_already_is_left_alone():
     task = Model()
     policy = make_policy("static", task, key=jr.key(0))
     assert obedient(task, policy) is policy
-    assert is_static(policy)
-    assert is_static(policy.inside)
-    assert not is_static(obedient(task, DAD(task, hidden=(2,), encoding=2, key=jr.key(0))))
+    assert not policy.adaptive
+    assert not policy.inside.adaptive
+    assert obedient(task, DAD(task, hidden=(2,), encoding=2, key=jr.key(0))).adaptive
     random = make_policy("random", task, key=jr.key(0))
     assert isinstance(random, RandomDesigns)
     assert isinstance(paper_sampler(task), ConstrainedDesigns)

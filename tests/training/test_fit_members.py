@@ -15,8 +15,16 @@ import pytest
 from jaxtyping import Array
 
 from scorebed.training import fit as loop
-from scorebed.training.fit import FitState, Only, StepInfo, fit, gradient_of, start_batch
-from scorebed.training.policy import fit_batch, member_keys
+from scorebed.training.fit import (
+    FitState,
+    Only,
+    StepInfo,
+    fit,
+    fit_batch,
+    gradient_of,
+    member_keys,
+    start_batch,
+)
 
 KEY = jr.key(3)
 TARGET = jnp.asarray([1.0, -2.0, 0.5])
@@ -117,8 +125,8 @@ from scorebed._sharding import device_mesh
 from scorebed.policies.static import Static
 from scorebed.scores.exact import ExactScore
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.training.fit import Only
-from scorebed.training.policy import fit_batch, policy_gradient
+from scorebed.training.fit import Only, fit_batch
+from scorebed.training.policy import policy_gradient
 
 task, found = LinearGaussian(), []
 policies = jax.vmap(lambda u: Static(jnp.full((3, 1), u), task.designs))(jnp.asarray([0.1, 0.2, 0.3]))

@@ -16,9 +16,10 @@ from scorebed.rollout import simulate
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.training.fit import gradient_of
+from scorebed.training.clipping import clip_per_trajectory
+from scorebed.training.fit import fit_batch, gradient_of
 from scorebed.training.joint import Pair, joint_gradient, joint_optimiser, pairs
-from scorebed.training.policy import clip_per_trajectory, fit_batch, policy_gradient, policy_loss
+from scorebed.training.policy import policy_gradient, policy_loss
 from scorebed.training.score import Weights, matching_terms, score_loss
 
 TASK = LinearGaussian()
@@ -53,12 +54,14 @@ def close(found, truth):
 
 @pytest.mark.parametrize("limit", [0.0, 0.5])
 def test_the_gradient_of_each_is_its_own_with_the_other_fixed(limit):
-    gradient = joint_gradient(STATIC, TASK, SAMPLER, WEIGHTS, batch=Pair(8, 4), limit=limit)
+    gradient = joint_gradient(
+        STATIC, TASK, SAMPLER, WEIGHTS, batch=Pair(8, 4), trajectory_clip=limit
+    )
     terms, found = jax.jit(gradient)(PARAMS, jr.key(1))
     of_score = gradient_of(
         score_loss(STATIC.score, TASK, SAMPLER, WEIGHTS, batch=8, policy=BOTH.policy)
     )
-    of_policy = policy_gradient(STATIC.policy, TASK, BOTH.score, batch=4, limit=limit)
+    of_policy = policy_gradient(STATIC.policy, TASK, BOTH.score, batch=4, trajectory_clip=limit)
     terms_score, truth_score = jax.jit(of_score)(PARAMS.score, named(jr.key(1), "score"))
     terms_policy, truth_policy = jax.jit(of_policy)(PARAMS.policy, named(jr.key(1), "policy"))
     close(terms, terms_score | terms_policy)

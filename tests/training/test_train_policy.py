@@ -59,7 +59,7 @@ def test_policies_reach_the_optimum_from_the_exact_score(make):
 
         return eqx.filter_vmap(one)(policies)
 
-    before, after = eig(policies), eig(trained)
+    before, after = eig(policies), eig(trained.policies)
     assert (before < 0.95 * TASK.optimal_eig()).all()
     assert (after > 0.99 * TASK.optimal_eig()).all(), after
 

@@ -30,8 +30,7 @@ from scorebed.rollout import Noise, draw_noise, rollout, simulate
 from scorebed.samplers.gaussian import IsotropicGaussian
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.training.fit import NonFiniteError, fit, fit_one, gradient_of, start
-from scorebed.training.policy import fit_batch
+from scorebed.training.fit import NonFiniteError, fit, fit_batch, fit_one, gradient_of, start
 from scorebed.training.variational import (
     PosteriorAndPolicy,
     joint_posterior_loss,
@@ -278,7 +277,7 @@ def test_a_limit_shortens_the_gradients_of_single_trajectories():
     )
     lengths = jnp.sqrt(sum((g**2).reshape(8, -1).sum(1) for g in jax.tree.leaves(each)))
     truth = jax.tree.map(lambda g: jnp.tensordot(1 / lengths, g, 1) / 8, each)
-    limited = policy_gradient(STATIC.policy, TASK, BOTH.posterior, batch=8, limit=1e-4)
+    limited = policy_gradient(STATIC.policy, TASK, BOTH.posterior, batch=8, trajectory_clip=1e-4)
     close(jit_once(limited)(PARAMS.policy, jr.key(4))[1], truth)
 
 

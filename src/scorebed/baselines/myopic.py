@@ -152,6 +152,10 @@ class Myopic(Policy):
         return False
 
     @property
+    def not_exported(self) -> str:
+        return "myopic designs, which search with the task's likelihood at every step"
+
+    @property
     def obeys_constraint(self) -> bool:
         return True
 

@@ -15,7 +15,8 @@ import jax
 from scorebed.bounds.contrastive import SATURATED
 from scorebed.errors import ScorebedError, UnknownNameError, require
 from scorebed.methods import METHODS
-from scorebed.presets.reader import policy_for
+from scorebed.presets import DEFAULT_PRESET
+from scorebed.presets.reader import shared_policy
 from scorebed.runs.begin import NewRun, Request, plan
 from scorebed.runs.durable import make_folder
 from scorebed.runs.execution import Execution, job_for
@@ -105,7 +106,7 @@ def compare(
     spending: Spending,
     out: Path,
     *,
-    preset: str = "quick",
+    preset: str = DEFAULT_PRESET,
     overrides: Sequence[str] = (),
     progress: Progress,
 ) -> list[Entry]:
@@ -150,7 +151,7 @@ def _request(
         task=task,
         preset=preset,
         method=method,
-        policy=None if own else policy_for("paper", task),
+        policy=None if own else shared_policy(task),
         overrides=[WITHOUT_REFERENCES, *overrides],
         spending=spending,
         parts=parts,

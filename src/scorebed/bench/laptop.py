@@ -21,6 +21,7 @@ from scorebed.bounds import tight_bounds
 from scorebed.keys import named
 from scorebed.methods import METHODS
 from scorebed.methods.score import ByScore
+from scorebed.policies import RANDOM, STATIC
 from scorebed.presets.files import read
 from scorebed.runs.begin import Request, plan
 from scorebed.runs.durable import make_folder
@@ -34,6 +35,7 @@ from scorebed.tasks import make_task
 
 # The first trains a score, which the others go on with.
 BY_SCORE = tuple(name for name, method in METHODS.items() if issubclass(method, ByScore))
+REFERENCES = (RANDOM, STATIC)
 COLUMNS = (
     "task",
     "method",
@@ -41,11 +43,10 @@ COLUMNS = (
     "lower bound",
     "upper bound",
     "tight bounds",
-    "random",
-    "static",
+    *REFERENCES,
     "NLE",
     "seconds",
-    "paper",
+    "the paper",
 )
 TIGHT_OUTER = 512
 TIGHT_FILE = "bounds-tight.json"
@@ -82,8 +83,7 @@ class Reached(NamedTuple):
             _mean([t[side] for t in self.tight], None) for side in ("lower", "upper")
         )
         references = [
-            f"{first.references[n].lower:.2f}" if n in first.references else ""
-            for n in ("random", "static")
+            f"{first.references[n].lower:.2f}" if n in first.references else "" for n in REFERENCES
         ]
         nle = sum(r.nle for r in self.records) // len(self.records)
         seconds = sum(training_seconds(r) for r in self.records) / len(self.records)

@@ -5,7 +5,7 @@ takes the one that is tight for the task.
 """
 
 from collections.abc import Callable
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from jaxtyping import PRNGKeyArray
 
@@ -124,8 +124,8 @@ def register_bound(name: str) -> Callable[[type[SomeBound]], type[SomeBound]]:
     """
     add = BOUNDS.register(name)
 
-    def register(kind: type[SomeBound]) -> type[SomeBound]:
-        add(kind() if isinstance(kind, type) else kind)
+    def register(kind: Any) -> Any:  # anything else is refused with a sentence
+        add(kind() if isinstance(kind, type) and issubclass(kind, Bound) else kind)
         return kind
 
     return register

@@ -129,11 +129,15 @@ def smc_bounds(
         fix=f"{OUTER}, {PARTICLES}, {LEVELS} and {MOVES} are usual.",
     )
     require_annealing(task)
-    how = {"begin": begin or usual_start, "particles": inner, "levels": levels, "moves": moves}
-    of_one, sizes = (
-        Partial(smc_trajectory_bounds, task, **how),
-        {"outer": outer, "inner": inner, "group": GROUP},
+    of_one = Partial(
+        smc_trajectory_bounds,
+        task,
+        begin=begin or usual_start,
+        particles=inner,
+        levels=levels,
+        moves=moves,
     )
+    sizes = {"outer": outer, "inner": inner, "group": GROUP}
     return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
 
 

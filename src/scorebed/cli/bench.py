@@ -6,18 +6,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
 
 from cyclopts import Parameter
 
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
+from scorebed.presets import BENCH_PRESET, DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from scorebed.cli._progress import Bars
     from scorebed.runs.spending import Spending
-
-BENCHES = ("compare", "laptop")
 
 
 def bench(
@@ -70,11 +69,23 @@ def bench(
 
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
-    if name == "laptop":
-        _laptop(task, methods, preset or "laptop", seeds, out, set_, as_json)
-    else:
-        overrides = [f"seed={seed}", *set_]
-        _compare(task, methods, _terms(budget, minutes), preset or "quick", out, overrides, as_json)
+    options = Options(task, methods, budget, minutes, preset, seed, seeds, out, set_, as_json)
+    BENCHES[name](options)
+
+
+class Options(NamedTuple):
+    """What `bench` was asked for."""
+
+    task: str
+    methods: str
+    budget: int | None
+    minutes: float | None
+    preset: str | None
+    seed: int
+    seeds: int
+    out: Path | None
+    overrides: list[str]
+    as_json: bool
 
 
 def _terms(budget: int | None, minutes: float | None) -> "Spending":
@@ -91,31 +102,27 @@ def _terms(budget: int | None, minutes: float | None) -> "Spending":
     return Spending(budget, minutes)
 
 
-def _compare(
-    task: str,
-    methods: str,
-    terms: "Spending",
-    preset: str,
-    out: Path | None,
-    overrides: list[str],
-    as_json: bool,
-) -> None:
-    from scorebed.bench.compare import COLUMNS, chosen, compare, remarks, table
+def compare(options: Options) -> None:
+    """Methods side by side, on equal terms."""
+    from scorebed.bench import compare as bench
     from scorebed.plots.comparison import draw_comparison
     from scorebed.tasks import make_task
 
-    picked = chosen(methods, task, make_task(task), preset)
+    task, out, terms = options.task, options.out, _terms(options.budget, options.minutes)
+    preset = options.preset or DEFAULT_PRESET
+    overrides = [f"seed={options.seed}", *options.overrides]
+    picked = bench.chosen(options.methods, task, make_task(task), preset)
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
     with _shown(folder) as bars:
-        entries = compare(
+        entries = bench.compare(
             task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars
         )
     against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
     figure = draw_comparison(entries, f"{task}: {terms} each", against=against)
     figure.savefig(folder / "compare.png", dpi=130)
-    (folder / "compare.md").write_text(table(entries))
-    if as_json:
+    (folder / "compare.md").write_text(bench.table(entries))
+    if options.as_json:
         print_json(
             {
                 "task": task,
@@ -124,63 +131,65 @@ def _compare(
             }
         )
         return
-    print_table(
-        {COLUMNS[0]: LEFT} | dict.fromkeys(COLUMNS[1:], RIGHT), [entry.row() for entry in entries]
-    )
-    for line in remarks(entries):
+    first, *others = bench.COLUMNS
+    print_table({first: LEFT} | dict.fromkeys(others, RIGHT), [entry.row() for entry in entries])
+    for line in bench.remarks(entries):
         print_text(line)
     print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
 
 
-def _laptop(
-    task: str,
-    methods: str,
-    preset: str,
-    seeds: int,
-    out: Path | None,
-    overrides: list[str],
-    as_json: bool,
-) -> None:
-    from scorebed.bench.laptop import BY_SCORE, COLUMNS, laptop, published, table
+def laptop(options: Options) -> None:
+    """What a preset reaches, task by task."""
+    from scorebed.bench import laptop as bench
     from scorebed.errors import UnknownNameError
     from scorebed.plots.comparison import draw_bench
     from scorebed.presets import PRESETS
     from scorebed.tasks import TASKS
 
-    picked = BY_SCORE if methods == "all" else tuple(each.strip() for each in methods.split(","))
+    preset, out = options.preset or BENCH_PRESET, options.out
+    picked = _listed(options.methods, bench.BY_SCORE)
     for each in picked:
-        if each not in BY_SCORE:
-            raise UnknownNameError("method of this bench", each, BY_SCORE)
+        if each not in bench.BY_SCORE:
+            raise UnknownNameError("method of this bench", each, bench.BY_SCORE)
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
-    tasks = tuple(published()) if task == "all" else tuple(each.strip() for each in task.split(","))
+    tasks = _listed(options.task, tuple(bench.published()))
     for each in tasks:
         if each not in TASKS:
             raise UnknownNameError("task", each, TASKS)
     folder = out if out is not None else Path("runs") / f"bench-{preset}"
     with _shown(folder) as bars:
-        reached = laptop(
+        reached = bench.laptop(
             tasks,
             folder,
             preset=preset,
-            seeds=seeds,
+            seeds=options.seeds,
             methods=picked,
-            overrides=overrides,
+            overrides=options.overrides,
             progress=bars,
         )
-    (folder / "table.md").write_text(table(reached))
-    draw_bench(reached, published(), f"Preset {preset}").savefig(folder / "table.png", dpi=130)
-    if as_json:
+    (folder / "table.md").write_text(bench.table(reached))
+    figure = draw_bench(reached, bench.published(), f"Preset {preset}")
+    figure.savefig(folder / "table.png", dpi=130)
+    if options.as_json:
         rows = [
             each._asdict() | {"records": [r.values() for r in each.records]} for each in reached
         ]
         print_json({"preset": preset, "tasks": rows})
         return
     print_table(
-        dict.fromkeys(COLUMNS[:3], LEFT) | dict.fromkeys(COLUMNS[3:], RIGHT),
+        dict.fromkeys(bench.COLUMNS[:3], LEFT) | dict.fromkeys(bench.COLUMNS[3:], RIGHT),
         [each.row() for each in reached],
     )
     print_text(f"table and picture: {folder}/table.md, {folder}/table.png")
+
+
+BENCHES = {run.__name__: run for run in (compare, laptop)}
+
+
+def _listed(names: str, all_: tuple[str, ...]) -> tuple[str, ...]:
+    """Names with commas between them, or all."""
+    return all_ if names == "all" else tuple(each.strip() for each in names.split(","))
 
 
 @contextmanager
@@ -193,5 +202,7 @@ def _shown(folder: Path) -> "Iterator[Bars]":
         yield bars
     except KeyboardInterrupt:
         bars.close()
-        sys.stderr.write(f"stopped; the state is kept in {folder}. Go on with the same command.\n")
+        sys.stderr.write(
+            f"stopped; the state is kept in {folder}. Continue with the same command.\n"
+        )
         raise

@@ -1,14 +1,17 @@
 """`scorebed nle TABLE`: the budget arithmetic of the paper, exact."""
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
 from scorebed.cli._output import LEFT, RIGHT, TEXT, Json, print_json, print_table, print_text
 from scorebed.presets.budgets import TABLES, Row, Table
 
-Name = Literal["location", "dynamical", "gravimetry", "mlmc", "iosmc"]
+if TYPE_CHECKING:
+    Name = str
+else:
+    Name = Literal[tuple(TABLES)]
 
 
 def nle(

@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import Json
 from scorebed.cli._parts import RunParts
+from scorebed.presets import DEFAULT_METHOD, DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from scorebed.runs.spending import Spending
@@ -21,7 +22,7 @@ def train(
     ],
     /,
     *,
-    preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = "quick",
+    preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = DEFAULT_PRESET,
     method: Annotated[
         str,
         Parameter(
@@ -29,7 +30,7 @@ def train(
             "nmc; mlmc; varmarg; varpost; jointvarpost; iosmc; static; random; myopic; "
             f"{FROM_FILE}."
         ),
-    ] = "score",
+    ] = DEFAULT_METHOD,
     policy: Annotated[
         str | None,
         Parameter(

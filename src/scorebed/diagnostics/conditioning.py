@@ -16,7 +16,7 @@ from scorebed.tasks.base import Task
 def conditioning(
     task: Task, policy: Policy, *, outer: int = 256, key: PRNGKeyArray
 ) -> Float[np.ndarray, " N"]:
-    """Condition numbers σ_max / σ_min of ∂y_{1:T}/∂ξ_{1:T} at fixed θ and noise, on a policy's
+    """Condition numbers κ = σ_max / σ_min of ∂y_{1:T}/∂ξ_{1:T} at fixed θ and noise, on a policy's
     trajectories.
 
     The Jacobian turns errors of s_y into errors of the gradient. Infinite where some designs move

@@ -61,7 +61,7 @@ class Comparison(NamedTuple):
     def curves(self) -> dict[str, GradientError]:
         """The gradient errors at the trained policy, by the name of the estimator."""
         rivals = {f"PCE, M = {count}": error for count, error in self.pce.items()}
-        return {"score": self.trained} | rivals
+        return {"the score": self.trained} | rivals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -206,22 +206,39 @@ def diagnose(
     )
 
 
+class _Compared(NamedTuple):
+    """The answer about a score, field by field as in `diagnosis.json`."""
+
+    truth: str
+    outer: int
+    inner: int | None
+    particles: int | None
+    effective_draws: float
+    verdict: str
+    relative_bias: float
+    relative_bias_upper: float
+    gradient: dict[str, Any]
+    pce: list[dict[str, Any]]
+    batches: list[int]
+    score_error: dict[str, Any]
+
+
 def _compared(found: Comparison, sentence: str) -> dict[str, Any]:
     both = {"trained": found.trained, "untrained": found.untrained}
-    return {
-        "truth": found.against.name,
-        "outer": found.trained.outer,
-        "inner": found.against.inner,
-        "particles": found.against.particles,
-        "effective_draws": found.against.ess,
-        "verdict": sentence,
-        "relative_bias": found.bias.value,
-        "relative_bias_upper": found.bias.upper,
-        "gradient": {name: _gradient(e) for name, e in both.items() if e is not None},
-        "pce": [{"inner": count, **_gradient(error)} for count, error in found.pce.items()],
-        "batches": list(BATCHES),
-        "score_error": {name: _score_error(error) for name, error in found.errors.items()},
-    }
+    return _Compared(
+        truth=found.against.name,
+        outer=found.trained.outer,
+        inner=found.against.inner,
+        particles=found.against.particles,
+        effective_draws=found.against.ess,
+        verdict=sentence,
+        relative_bias=found.bias.value,
+        relative_bias_upper=found.bias.upper,
+        gradient={name: _gradient(e) for name, e in both.items() if e is not None},
+        pce=[{"inner": count, **_gradient(error)} for count, error in found.pce.items()],
+        batches=list(BATCHES),
+        score_error={name: _score_error(error) for name, error in found.errors.items()},
+    )._asdict()
 
 
 def _gradient(error: GradientError) -> dict[str, Any]:

@@ -26,7 +26,6 @@ from scorebed.estimators.log_ratios import lower_log_ratio
 from scorebed.inference.importance import importance_moments
 from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.policies.constrained import is_static
 from scorebed.rollout import Trajectory, log_likelihood, log_likelihoods, rollout, simulate
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.reference import INNER, Truth
@@ -150,7 +149,7 @@ def _gradient_group(
     likelihood = jnp.full_like(own, 0.0 if task.additive_noise else 1 / size)
 
     def gradient(value: ScoreValue, likelihood: Array) -> Array:
-        fisher = 0.0 if is_static(policy) else 1 / size
+        fisher = 1 / size if policy.adaptive else 0.0
         return _flat(pull_back((-value.y / size, -fisher * value.xi, likelihood))[0])
 
     mu, passes = truth(named(key, "truth")).evaluate(ys, xis)

@@ -33,6 +33,9 @@ class GroundTruth(NamedTuple):
     particles: int | None = None
 
 
+# The fields that hold a size, in words.
+SIZES = dict(zip(GroundTruth._fields[-2:], ("draws of the prior", "SMC particles"), strict=True))
+
 # (task, policy, inner, particles, ledger, *, key) → GroundTruth, with its cost on the ledger.
 FindTruth: TypeAlias = Callable[..., GroundTruth]
 

@@ -3,7 +3,7 @@
 Marginal score matching (paper, eq. "msm_loss"): regress s(y, ξ) on ∇_{y,ξ} log p(y | ξ, θ), with a
 weight on the y-part,
 
-    λ_y ‖s_y − ∇_y log p(y|ξ,θ)‖² + ‖s_ξ − ∇_ξ log p(y|ξ,θ)‖².
+    J = λ_y ‖s_y − ∇_y log p(y|ξ,θ)‖² + ‖s_ξ − ∇_ξ log p(y|ξ,θ)‖².
 
 Its minimiser is the marginal score wherever (y, ξ) is drawn, for any positive weight that depends
 on (y, ξ) alone (clipping the residuals, or a Huber loss, would move it). Rollouts of a policy may
@@ -150,8 +150,8 @@ def bias_penalty(
     lambda_y: Float[Array, "*dy"],
     lambda_xi: Float[Array, "*dx"],
 ) -> MatchingTerms:
-    """The U-statistic of λ ‖E_{y|ξ} s(y, ξ)‖² from M ≥ 2 outcomes of the same designs. No NLE but
-    those of the score.
+    """The U-statistic of λ ‖E_{y|ξ} s(y, ξ)‖² from M ≥ 2 outcomes of the same designs,
+    U = λ/(M(M−1)) Σ_{i≠j} s(y_i, ξ)ᵀ s(y_j, ξ). No NLE but those of the score.
 
     The true score has mean zero over y at fixed designs, so the penalty leaves the minimiser where
     it is. It is unbiased, hence sometimes negative."""

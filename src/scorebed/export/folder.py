@@ -86,10 +86,10 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
 
 def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Every file of the folder, and the manifest; in memory, so that a failure leaves no folder."""
-    if run.config.method == "myopic":
+    if reason := run.policy.unwrapped.not_exported:
         raise InvalidValueError(
             f"the run {run.path}",
-            got="myopic designs, which search with the task's likelihood at every step",
+            got=reason,
             expected="a trained policy",
             fix="train one, for example with --method score.",
         )
@@ -99,9 +99,9 @@ def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     except (NotImplementedError, ValueError, TypeError) as error:
         if isinstance(error, ScorebedError):
             raise
-        reason = str(error).strip().splitlines()[0][:200]
+        why = str(error).strip().splitlines()[0][:200]
         raise ScorebedError(
-            f"the policy of {run.path}, got a program that cannot be exported ({reason}), "
+            f"the policy of {run.path}, got a program that cannot be exported ({why}), "
             "expected array operations only. Fix: use one of the built-in policies."
         ) from error
     files["policy.safetensors"] = encode_leaves(

@@ -10,7 +10,7 @@ from typing import Any, get_args, get_type_hints
 
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
-from scorebed.methods.score import ScoreSection
+from scorebed.methods.score import ScoreSection, chosen_kind
 from scorebed.methods.settings import INLINE, Setting, check_section, make_section, settings_of
 
 
@@ -42,9 +42,7 @@ def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, 
     for field, hint in _fields(method_class(name)).items():
         kind = get_args(hint)[0] if INLINE in get_args(hint) else hint
         if kind is ScoreSection:
-            section = values.get(field, {})
-            chosen = section.get("kind") if isinstance(section, Mapping) else None
-            tables[field] = ScoreSection.settings(chosen)
+            tables[field] = ScoreSection.settings(chosen_kind(values))
         elif kind is not hint:
             own |= settings_of(kind)
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):

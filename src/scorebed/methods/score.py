@@ -93,6 +93,14 @@ class ScoreSection:
         return {"kind": self.name, **own, **training, "seeds": self.seeds}
 
 
+def chosen_kind(values: Mapping[str, Any]) -> Any:
+    """The kind of score that the values of a configuration name, unchecked; None if they name
+    none.
+    """
+    section = values.get("score")
+    return section.get("kind") if isinstance(section, Mapping) else None
+
+
 SomeScoreMethod = TypeVar("SomeScoreMethod", bound="ByScore")
 
 

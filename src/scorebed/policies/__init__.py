@@ -34,6 +34,9 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
     return RandomDesigns(paper_sampler(task))
 
 
+# Designs that every run is compared with.
+STATIC, RANDOM = "static", "random"
+
 POLICIES: Registry[PolicyConstructor] = Registry(
     "policy",
     {
@@ -42,8 +45,8 @@ POLICIES: Registry[PolicyConstructor] = Registry(
         "attention": AttentionPolicy,
         "modes": Modes,
         "plan": Plan,
-        "static": _static,
-        "random": _random,
+        STATIC: _static,
+        RANDOM: _random,
     },
     made_by="a class, or a function of a task and a key",
     about="""The policies, by the names that `--policy` takes. `register_policy` adds one.

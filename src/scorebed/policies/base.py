@@ -99,6 +99,11 @@ class Policy(eqx.Module):
         return 0
 
     @property
+    def not_exported(self) -> str:
+        """Why it cannot run without the library, for the user; empty if it can."""
+        return ""
+
+    @property
     def noise_leaves(self) -> tuple[str, ...]:
         """Names of the leaves that set the scale of its noise. Training may give them larger
         steps.

@@ -139,8 +139,3 @@ def obedient(task: Task, policy: Policy) -> Policy:
     if isinstance(policy, StochasticPolicy):
         return ConstrainedStochastic(policy, reach)
     return Constrained(policy, reach)
-
-
-def is_static(policy: Policy) -> bool:
-    """Whether designs are blind to the outcomes, with or without a constraint."""
-    return not policy.adaptive

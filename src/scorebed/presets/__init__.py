@@ -5,6 +5,9 @@
 from scorebed.presets.files import read
 
 PRESETS: tuple[str, ...] = tuple(read("general")["presets"])
+DEFAULT_PRESET = str(read("general")["default"]["preset"])
+DEFAULT_METHOD = str(read("general")["default"]["method"])
+BENCH_PRESET = str(read("general")["bench"])
 
 
 def spends_all(preset: str) -> bool:

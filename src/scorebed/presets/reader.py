@@ -48,10 +48,15 @@ def preset_values(
     return named | run | {name: table for name, table in settings.items() if table}
 
 
-def policy_for(preset: str, task: Task, *, method: str = "") -> str:
-    """The policy that a method takes. Without a method, the one that all can share: the paper's for
-    its tasks, and for others one that uses exchangeability exactly where it holds.
+def shared_policy(task: Task) -> str:
+    """The policy that all methods can train: the paper's for its tasks, and for others one that
+    uses exchangeability exactly where it holds.
     """
+    return policy_for("paper", task)
+
+
+def policy_for(preset: str, task: Task, *, method: str = "") -> str:
+    """The policy that a method takes in a preset; without a method, that of most of them."""
     tables = _tables(preset, task)
     return _policy(tables, _names(tables, method))
 
@@ -77,7 +82,7 @@ def _parts(task: Task) -> Iterator[Values]:
 
 def _file(task: Task) -> str:
     """The name of the task's file: the one that it asks for, or that of its structure."""
-    name = task.preset_file or task.structure
+    name = task.preset_file.removesuffix(".toml") or task.structure
     return name if few_modes(task) else str(read(name).get("many_modes", name))
 
 

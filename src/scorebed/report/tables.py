@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from scorebed.diagnostics.ground_truth import SIZES
 from scorebed.report.reading import as_number, section
 from scorebed.runs.config import RunConfig, used_settings
 from scorebed.runs.evaluation import ceiling_sentence, tighter
@@ -104,15 +105,8 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
                 "",
             )
         )
-    behind = {"importance": ("inner", "draws of the prior"), "smc": ("particles", "particles")}
-    key, what = behind.get(str(diagnosis.get("truth")), ("", ""))
-    rows.append(
-        (
-            "ground truth",
-            str(diagnosis.get("truth") or NOTHING),
-            f"{count(diagnosis.get(key))} {what}" if key else "",
-        )
-    )
+    sizes = [f"{count(diagnosis[key])} {what}" for key, what in SIZES.items() if diagnosis.get(key)]
+    rows.append(("ground truth", str(diagnosis.get("truth") or NOTHING), ", ".join(sizes)))
     rows.append(("trajectories", count(diagnosis.get("outer")), ""))
     rows.append(("likelihood evaluations", count(diagnosis.get("nle")), ""))
     return rows

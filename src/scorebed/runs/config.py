@@ -31,6 +31,7 @@ from scorebed.methods.settings import (
 )
 from scorebed.runs.durable import explained
 from scorebed.runs.sections import EvaluationConfig, HistoryConfig
+from scorebed.samplers import PAPER
 
 FORMAT = 2
 
@@ -47,7 +48,7 @@ class RunSettings:
     """The preset that the other values started from."""
     policy: Name
     """The architecture of the policy, or FILE.py:NAME."""
-    sampler: Name = "paper"
+    sampler: Name = PAPER
     """The designs that a score or density learns from: the paper's for the task, or another."""
     policies: Count = 1
     """Number of policies, P, of which the best is kept."""

@@ -24,7 +24,7 @@ from scorebed.diagnostics import coverage
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method
 from scorebed.nle import Ledger
-from scorebed.policies import POLICIES, make_policy
+from scorebed.policies import POLICIES, RANDOM, STATIC, make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
@@ -45,7 +45,6 @@ from scorebed.training.policy import best_policy
 from scorebed.training.stage import Stage
 
 COVERAGE, RECORD = "coverage.json", "record.json"
-STATIC = "static"  # the stage, the file and the policy of the static designs to compare with
 
 
 def job_for(config: RunConfig, task: Task) -> Job:
@@ -177,7 +176,7 @@ class Execution:
         if not self.method.compared_with_random:
             return {}
         sampler, words = reference_sampler(self.task)
-        found = {"random": self.bounds("bounds-random", RandomDesigns(sampler), words)}
+        found = {RANDOM: self.bounds(f"bounds-{RANDOM}", RandomDesigns(sampler), words)}
         if is_from_file(self.config.task):
             spaced = Static.from_designs(spaced_designs(self.task), self.task.designs)
             words = "designs spread evenly over their range"
@@ -186,7 +185,7 @@ class Execution:
         if reference is not None:
             method, by = reference
             words = f"static designs trained by {by}"
-            found[STATIC] = self.bounds("bounds-static", self._static(method, learned), words)
+            found[STATIC] = self.bounds(f"bounds-{STATIC}", self._static(method, learned), words)
         return found
 
     def record(

@@ -13,6 +13,7 @@ from scorebed.bounds.base import Bound
 from scorebed.errors import InvalidValueError
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
+from scorebed.methods.score import chosen_kind
 from scorebed.policies import POLICIES
 from scorebed.runs.user_task import (
     UserTask,
@@ -118,11 +119,11 @@ def hand_over(values: Mapping[str, Any], parts: UserParts, *, strict: bool = Fal
     A part that the run needs and was not given is refused, and so, if `strict`, is one whose file
     has changed; otherwise that is a warning.
     """
-    sources, score = values.get("sources", {}), values.get("score", {})
+    sources = values.get("sources", {})
     for kind, name, given, source in (
         (METHOD, values.get("method"), parts.method, "method"),
         (POLICY, values.get("policy"), parts.policy, "policy"),
-        (SCORE_KIND, score.get("kind"), parts.score_kind, "score_kind"),
+        (SCORE_KIND, chosen_kind(values), parts.score_kind, "score_kind"),
         (SAMPLER, values.get("sampler"), parts.sampler, "sampler"),
     ):
         if isinstance(name, str) and is_from_file(name):

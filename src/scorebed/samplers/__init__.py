@@ -37,10 +37,12 @@ def _for_task(constructor: Callable[[int, Space], DesignSampler]) -> SamplerCons
     return lambda task: constructor(task.horizon, task.designs)
 
 
+PAPER = "paper"  # the paper's for the task
+
 SAMPLERS: Registry[SamplerConstructor] = Registry(
     "design sampler",
     {
-        "paper": unconstrained_paper_sampler,
+        PAPER: unconstrained_paper_sampler,
         "gaussian": _for_task(IsotropicGaussian),
         "random-scale": _for_task(RandomScaleGaussian),
         "ar1": _for_task(AR1),

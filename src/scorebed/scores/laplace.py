@@ -119,7 +119,7 @@ class Laplace(ScoreKind):
         require(
             needs_conditional_score(task) is None,
             f"the scores of {type(task).__name__}",
-            got="laplace",
+            got="scores from posterior modes",
             expected="networks that can take ψ as an input",
             fix="use score.kind=particles.",
         )

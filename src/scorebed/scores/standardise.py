@@ -1,5 +1,5 @@
 """Inputs of order one: outcomes and designs minus their mean, over their standard deviation, under
-the sampler's designs.
+the sampler's designs: y ↦ (y − m_y) / s_y, ξ ↦ (ξ − m_ξ) / s_ξ.
 """
 
 import equinox as eqx

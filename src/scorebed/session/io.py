@@ -293,6 +293,16 @@ def _refuse(got: str) -> Never:
 # ---- a summary
 
 
+class _Inferred(NamedTuple):
+    """What a summary says of the posterior; None where there is none."""
+
+    posterior: list[Any] | None = None
+    information: float | None = None
+    ess: float | None = None
+    particles: int | None = None
+    problem: str | None = None
+
+
 def summarise(
     experiment: Experiment,
     path: Path,
@@ -306,27 +316,18 @@ def summarise(
     """Where an experiment stands and what it says, without the particles. `problem` is a sentence
     where there is no posterior, or one not to be trusted.
     """
-    found: dict[str, Any] = {
-        "posterior": None,
-        "information": None,
-        "ess": None,
-        "particles": None,
-        "problem": None,
-    }
     try:
         posterior = beliefs.posterior(state.records)
     except ScorebedError as error:
-        found["problem"] = str(error)
+        found = _Inferred(problem=str(error))
     else:
-        found |= {
-            "posterior": [plain(m) for m in posterior.marginals],
-            "information": posterior.information,
-        }
-        found |= {
-            "ess": posterior.ess,
-            "particles": len(posterior.theta),
-            "problem": posterior.warning,
-        }
+        found = _Inferred(
+            posterior=[plain(m) for m in posterior.marginals],
+            information=posterior.information,
+            ess=posterior.ess,
+            particles=len(posterior.theta),
+            problem=posterior.warning,
+        )
     return {
         **{name: getattr(experiment, name) for name in ("name", "run", "task", "seed", "created")},
         "db": str(path),
@@ -342,7 +343,7 @@ def summarise(
         "refinement": _values(state.refinement),
         "circumstances": list(circumstances),
         "warnings": list(warnings),
-        **found,
+        **found._asdict(),
         "scope": scope,
         "expected": _values(expected),
     }

@@ -1,6 +1,8 @@
 """Policies trained on contrastive estimates of the EIG: the baselines PCE, NMC and MLMC, as losses
 for `fit`.
 
+    loss = −1/N Σ_n PCE(y_n, ξ_n; θ_n, θ_{n,1:M}), or NMC or MLMC in its place (`estimators/`)
+
 The same key draws the same θ and noise for all of them as for `policy_loss`: methods differ in
 their contrastive draws alone."""
 
@@ -13,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
 from scorebed._sharding import shard_batch
-from scorebed.estimators.mlmc import mlmc_batch, realised_nle
+from scorebed.estimators.mlmc import mlmc, mlmc_batch, realised_nle
 from scorebed.estimators.pce import nmc, pce, pce_of_interest
 from scorebed.keys import named
 from scorebed.policies.base import Policy
@@ -28,14 +30,14 @@ def pce_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss
     step.
     """
     estimator = pce_of_interest if has_nuisance(task) else pce
-    return _mean_of(estimator, "pce", static_part, task, batch=batch, inner=inner)
+    return _mean_of(estimator, pce.__name__, static_part, task, batch=batch, inner=inner)
 
 
 def nmc_loss(static_part: PyTree, task: Task, *, batch: int, inner: int) -> Loss:
     """Minus the NMC estimate: an *upper* bound goes up, and a policy may exploit its slack. The
     cost of PCE.
     """
-    return _mean_of(nmc, "nmc", static_part, task, batch=batch, inner=inner)
+    return _mean_of(nmc, nmc.__name__, static_part, task, batch=batch, inner=inner)
 
 
 def mlmc_loss(
@@ -51,11 +53,8 @@ def mlmc_loss(
             shard_batch(jr.split(key, batch))
         )
         draws = named(key, "contrast")
-        return {
-            "mlmc": -mlmc_batch(
-                task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws
-            ).mean()
-        }
+        values = mlmc_batch(task, policy, thetas, noises, base=base, cap=cap, tau=tau, key=draws)
+        return {mlmc.__name__: -values.mean()}
 
     return loss
 

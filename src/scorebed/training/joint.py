@@ -5,6 +5,7 @@ where the policy goes; marginal score matching allows it, since a policy sees θ
 data. The price is that the score belongs to that policy: it is marked as specialised where it is
 saved, and every policy pays for its own."""
 
+import dataclasses
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,8 @@ def joint_optimiser(
     score: optax.GradientTransformation, policy: optax.GradientTransformation
 ) -> optax.GradientTransformation:
     """One optimiser for both, each with its own schedule and clipping."""
-    return optax.partition({"score": score, "policy": policy}, Pair("score", "policy"))
+    names = Pair(*(field.name for field in dataclasses.fields(Pair)))
+    return optax.partition({names.score: score, names.policy: policy}, names)
 
 
 def joint_gradient(

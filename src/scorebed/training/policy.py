@@ -1,5 +1,7 @@
 """Stage 2 of the paper's Algorithm 1: train policies with a fixed score, many restarts at once.
 
+    ∇̂ = 1/N Σ_n [d/dφ log p(y_n | ξ_n, θ_n) − s(y_n, ξ_n) ∂(y_n, ξ_n)/∂φ],   (y, ξ) = g(ε, θ, φ)
+
 `train_policies` trains a batch of restarts by whatever estimates the gradient of the EIG, a score
 first of all; `best_policy` chooses among them on common draws.
 """
@@ -26,7 +28,6 @@ from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
-from scorebed.policies.constrained import is_static
 from scorebed.rollout import draw_noise
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
@@ -80,7 +81,7 @@ def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) ->
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         policy = eqx.combine(params, static_part)
-        surrogate = static if is_static(policy) else adaptive
+        surrogate = adaptive if policy.adaptive else static
 
         def one(key: PRNGKeyArray) -> Any:
             theta = task.prior.sample(key=named(key, "theta"))

@@ -1,9 +1,11 @@
 """Training of the variational baselines: VarMarg and VarPost in two stages, as the score is, and
 JointVarPost in one.
 
-    VarMarg        raise E log q(y, ξ) on a sampler's designs, then the upper bound by policies
-    VarPost        raise E log q(z | y, ξ) on a sampler's designs, then the lower bound by policies
-    JointVarPost   raise the lower bound on a policy's own experiments by both at once
+    VarMarg        η = argmax E log q_η(y, ξ) on a sampler's designs,
+                   then φ = argmax E[log p(y | θ, ξ) − log q_η(y | ξ)]
+    VarPost        η = argmax E log q_η(z | y, ξ) on a sampler's designs,
+                   then φ = argmax E[log q_η(z | y, ξ) − log N(z; 0, I)]
+    JointVarPost   η, φ = argmax of the same, on experiments of the policy itself
 """
 
 from typing import Any

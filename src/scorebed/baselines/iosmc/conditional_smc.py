@@ -1,9 +1,9 @@
 """Conditional SMC over trajectories, the middle layer of IO-SMC² (`training.py` has its equations).
 
-N trajectories pass through an experiment together, each with parameter particles (`ibis.py`); the
-informative ones are resampled more often. The reference, if there is one, takes the first place and
-survives; with it, drawing the next reference from the final weights leaves
-the tempered distribution of trajectories unchanged, however few they are."""
+N trajectories pass through an experiment together, each with parameter particles (`ibis.py`). Their
+weights, W_t ∝ W_{t−1} exp(η r_t), resample informative ones more often. The reference, if there is
+one, takes the first place and survives; with it, drawing the next reference from the final weights
+leaves the tempered distribution of trajectories unchanged, however few they are."""
 
 import functools
 import math

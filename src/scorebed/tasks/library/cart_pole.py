@@ -16,6 +16,11 @@ K1 = K2 = D1 = D2 = 0.01
 class CartPole(EulerMaruyama):
     """The cart-pole: state (s, q, ṡ, q̇), parameters (l, m_p, m_c), force ξ ∈ [−5, 5].
 
+        f = (ṡ, q̇, s̈, q̈),   a = k₁ s + d₁ ṡ,   b = (k₂ q + d₂ q̇) cos q / l
+        s̈ = [ξ + m_p sin q (l q̇² + g cos q) − a − b] / (m_c + m_p sin² q)
+        q̈ = [−ξ cos q − m_p l q̇² cos q sin q − (m_c + m_p) g sin q − (a + b) cos q]
+            / [l (m_c + m_p sin² q)]
+
     The term (k₁ s + d₁ ṡ) cos q in q̈ is kept with the sign that the paper prints.
 
     Arguments:
@@ -32,7 +37,7 @@ class CartPole(EulerMaruyama):
         3
     """
 
-    preset_file: ClassVar[str] = "cart-pole"
+    preset_file: ClassVar[str] = "cart-pole.toml"
     prior: Prior = log_normal(
         (Quantity("pole length", "m"), Quantity("pole mass", "kg"), Quantity("cart mass", "kg")),
         PRIOR_SCALE,

@@ -17,8 +17,13 @@ class DoubleLink(EulerMaruyama):
     """The double link: state (q₁, q₂, q̇₁, q̇₂), parameters (m₁, m₂, l₁, l₂), torques
     ξ ∈ [−4, 4] × [−2, 2].
 
-    f = (q̇, M⁻¹(ξ − C q̇ + τ)) with τ = −g(…) as printed: gravity restores, and both links hang at
-    q = 0. The paper's equation has −τ, an inverted pendulum, but its figures belong to +τ.
+        f = (q̇, M⁻¹(ξ − C q̇ + τ)),   c = m₂ l₁ l₂ cos q₂,   s = m₂ l₁ l₂ sin q₂
+        M₁₁ = (m₁ + m₂) l₁² + m₂ l₂² + 2c,   M₁₂ = M₂₁ = m₂ l₂² + c,   M₂₂ = m₂ l₂²
+        C q̇ = s (−(2q̇₁ + q̇₂) q̇₂, ½(2q̇₁ + q̇₂) q̇₁ − ½ q̇₁ q̇₂)
+        τ = −g ((m₁ + m₂) l₁ sin q₁ + m₂ l₂ sin(q₁ + q₂), m₂ l₂ sin(q₁ + q₂))
+
+    Gravity restores: both links hang at q = 0. The paper prints −τ, an inverted pendulum, but its
+    figures belong to +τ.
 
     Arguments:
         prior: the prior of θ; log θ ~ N(0, 0.01 I) if left out.
@@ -34,7 +39,7 @@ class DoubleLink(EulerMaruyama):
         2
     """
 
-    preset_file: ClassVar[str] = "double-link"
+    preset_file: ClassVar[str] = "double-link.toml"
     prior: Prior = log_normal(
         (
             Quantity("mass 1", "kg"),

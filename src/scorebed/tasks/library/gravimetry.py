@@ -50,7 +50,7 @@ class Gravimetry(IID, Gaussian):
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
     few_modes: ClassVar[bool] = True
-    preset_file: ClassVar[str] = "gravimetry"
+    preset_file: ClassVar[str] = "gravimetry.toml"
     design_scales: ClassVar[tuple[float, float] | None] = (0.3, 1.2)
 
     def __init__(self, *, dim: int = 1, horizon: int = 20, noise: float = 1.0):

@@ -57,7 +57,7 @@ class LocationFinding(IID, Gaussian):
     noise: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True, default=True)
     few_modes: ClassVar[bool] = True
-    preset_file: ClassVar[str] = "location-finding"
+    preset_file: ClassVar[str] = "location-finding.toml"
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ class Pendulum(EulerMaruyama):
         Array([0., 0.], dtype=float32)
     """
 
-    preset_file: ClassVar[str] = "pendulum"
+    preset_file: ClassVar[str] = "pendulum.toml"
     prior: Prior = log_normal((Quantity("mass", "kg"), Quantity("length", "m")), PRIOR_SCALE)
     designs: Space = eqx.field(
         static=True, default=Box((Quantity("torque", "N m"),), (-1.0,), (1.0,))

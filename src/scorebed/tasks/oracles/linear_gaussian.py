@@ -43,7 +43,7 @@ class LinearGaussian(LinearModel):
     noise: float = eqx.field(static=True)
     bound: float = eqx.field(static=True)
     additive_noise: bool = eqx.field(static=True)
-    preset_file: ClassVar[str] = "linear-gaussian"
+    preset_file: ClassVar[str] = "linear-gaussian.toml"
 
     def __init__(
         self,

@@ -213,7 +213,7 @@ class Method(eqx.Module):
         """The same method with the largest sizes that a budget allows; refused if its smallest
         version costs more.
         """
-        del budget, job
+        require_room(budget, self.nle(job))
         return self
 
     def with_steps(self: SomeMethod, job: Job, upfront: int | None, policies: int) -> SomeMethod:

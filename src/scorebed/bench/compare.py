@@ -72,7 +72,7 @@ def training_seconds(record: Record) -> float:
     """Seconds of training; bounds and references are not counted."""
     others = ("total", *record.references)
     stages = record.seconds.items()
-    return sum(s for stage, s in stages if stage not in others and not _is_bound(stage))
+    return float(sum(s for stage, s in stages if stage not in others and not _is_bound(stage)))
 
 
 def comparable(task_name: str, task: Task, preset: str) -> tuple[str, ...]:

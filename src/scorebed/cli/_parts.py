@@ -1,4 +1,4 @@
-"""Parts of a run that are the user's, FILE.py:NAME: a run executes no file that is not named again."""
+"""The user's parts of a run, FILE.py:NAME: a run executes no file that is not named again."""
 
 import dataclasses
 from typing import TYPE_CHECKING, Annotated

@@ -66,7 +66,7 @@ class Comparison(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """What `diagnose` found. `comparison` is None where there is no ground truth to compare with."""
+    """What `diagnose` found. `comparison` is None where there is no ground truth."""
 
     verdict: str
     """One sentence, which starts with Good, Fair, Poor, Doubtful, Undecided or Unknown."""

@@ -171,8 +171,9 @@ class EstimatorMethod(GradientMethod):
         ...
         ...     def estimate(self, task, policy, theta, noise, *, key):
         ...         one = rollout(task, policy, theta, noise)
-        ...         others = jnp.stack([task.prior.sample(key=k) for k in jr.split(key, self.inner)])
-        ...         thetas = jnp.concatenate([theta[None], others])
+        ...         keys = jr.split(key, self.inner)
+        ...         others = [task.prior.sample(key=k) for k in keys]
+        ...         thetas = jnp.stack([theta, *others])
         ...         each = sb.log_likelihoods(task, thetas, one.ys, one.xis)
         ...         return each[0] - jnp.log(jnp.exp(each).mean())
         ...

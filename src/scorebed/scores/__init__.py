@@ -37,8 +37,8 @@ SCORES: Registry[type[ScoreKind]] = Registry(
     },
     made_by="a subclass of ScoreKind",
     accepts=lambda kind: isinstance(kind, type) and issubclass(kind, ScoreKind),
-    about="""The kinds of score, by the names that `--score-kind` takes: each a class whose fields are
-    its sizes. `register_score` adds one.
+    about="""The kinds of score, by the names that `--score-kind` takes: each a class whose fields
+    are its sizes. `register_score` adds one.
 
     Example:
         >>> kind = sb.SCORES["particles"](particles=2, cloud=2, width=8)

@@ -13,6 +13,7 @@ import sys
 from importlib import resources
 from pathlib import Path
 
+import jax.random as jr
 import numpy as np
 import pytest
 
@@ -22,6 +23,7 @@ pytest.importorskip("onnx", reason="exporting needs onnx: pip install onnx")
 from live_runs import make_run
 
 import scorebed
+from scorebed.baselines.myopic import Myopic
 from scorebed.cli._app import run as command
 from scorebed.errors import InvalidValueError, RunFolderError
 from scorebed.export import jaxpr_to_onnx
@@ -362,7 +364,7 @@ def test_the_folder_is_made_in_that_of_the_run_if_no_other_is_named(recurrent, c
 
 def test_myopic_designs_are_refused(recurrent):
     run, _ = recurrent
-    myopic = dataclasses.replace(run.config, method="myopic")
+    myopic = dataclasses.replace(run, policy=Myopic(run.task, key=jr.key(0)))
     with pytest.raises(InvalidValueError, match="myopic designs, which search"):
-        export_policy(dataclasses.replace(run, config=myopic), run.path / "myopic")
+        export_policy(myopic, run.path / "myopic")
     assert not (run.path / "myopic").exists()

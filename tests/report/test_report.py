@@ -249,7 +249,7 @@ def test_a_diagnosis_is_shown_in_words_figures_and_its_picture(tmp_path):
         ["relative score error, ξ-part, sampler designs", "0.5", "± 0.03"],
         ["designs not covered by the sampler", "25.0%", "worst step 50%"],
         ["median condition number of ∂y/∂ξ, policy designs", "43.2", ""],
-        ["ground truth", "smc", "2,048 particles"],
+        ["ground truth", "smc", "2,048 SMC particles"],
         ["trajectories", "512", ""],
         ["likelihood evaluations", "2,840,480,000", ""],
     ]

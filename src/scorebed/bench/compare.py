@@ -172,7 +172,7 @@ def _gone_on(path: Path, task_name: str, spending: Spending, parts: UserParts) -
         expected=f"{task_name} with {spending}",
         fix="give another folder by --out, or the same task and terms.",
     )
-    run.folder.own()
+    run.folder.acquire()
     return run
 
 

@@ -22,7 +22,8 @@ import numpy as np
 from likelihood_kernels import agree, c_kernel, compile_kernels, parameters
 from measuring import arguments, best_of, table
 from scorebed.bounds.contrastive import CHUNK, GROUPS, eig_bounds
-from scorebed.policies import make_policy, paper_policy
+from scorebed.policies import make_policy
+from scorebed.presets.reader import shared_policy
 from scorebed.rollout import log_likelihoods, simulate
 from scorebed.tasks import make_task
 
@@ -53,7 +54,7 @@ def compare(library: ctypes.CDLL, case: Case, outer: int, rounds: int) -> list[s
     """A row of the table."""
     task, key = make_task(case.name), jr.key(0)
     policy, group, inner = (
-        make_policy(paper_policy(task), task, key=key),
+        make_policy(shared_policy(task), task, key=key),
         outer // GROUPS,
         CHUNK * case.chunks,
     )

@@ -10,6 +10,7 @@ as ratios to its first point, because those outlive the machine. The best of sev
 """
 
 import argparse
+import contextlib
 import functools
 import pathlib
 import time
@@ -26,7 +27,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullFormatter, NullLocator, ScalarFormatter
 from scorebed.bounds.contrastive import GROUPS, eig_bounds
 from scorebed.plots.experiments import FAINT, LINES, SOFT
-from scorebed.policies import make_policy, paper_policy
+from scorebed.policies import make_policy
+from scorebed.presets.reader import shared_policy
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score
@@ -39,6 +41,7 @@ from scorebed.training.score import train_score
 
 PICTURE = pathlib.Path(__file__).parents[1] / "docs" / "images" / "costs.png"
 BLOCKS = 4  # that count, after one that compiles
+SPLIT = 20  # blocks that a training is split into
 KEY = jr.key(0)
 
 
@@ -110,16 +113,22 @@ FULL = Plan(
 QUICK = Plan(Grown((1, 2), (8,), (100,), (2,), (1, 2), (1,)), block=1, outer=32, width=8)
 
 
-class Clock:
-    """Seconds between the calls of a hook."""
+class EnoughLapsError(Exception):
+    """Ends a training that was begun for its first blocks."""
 
-    def __init__(self) -> None:
-        self.last, self.laps = time.perf_counter(), list[float]()
+
+class Clock:
+    """Seconds between the calls of a hook, which ends what calls it after `most` of them."""
+
+    def __init__(self, most: int = 0) -> None:
+        self.last, self.laps, self.most = time.perf_counter(), list[float](), most
 
     def lap(self, *_: Any) -> None:
         now = time.perf_counter()
         self.laps.append(now - self.last)
         self.last = now
+        if len(self.laps) == self.most:
+            raise EnoughLapsError
 
     @property
     def best(self) -> float:
@@ -138,37 +147,37 @@ def fresh_score(sizes: Sizes, width: int) -> Score:
 @functools.cache
 def score_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 1."""
-    task, clock = sizes.task, Clock()
-    train_score(
-        task,
-        fresh_score(sizes, plan.width),
-        paper_sampler(task),
-        steps=plan.block * (1 + BLOCKS),
-        batch=sizes.N,
-        block=plan.block,
-        on_step=clock.lap,
-        key=KEY,
-    )
+    task, clock = sizes.task, Clock(1 + BLOCKS)
+    with contextlib.suppress(EnoughLapsError):
+        train_score(
+            task,
+            fresh_score(sizes, plan.width),
+            paper_sampler(task),
+            steps=plan.block * SPLIT,
+            batch=sizes.N,
+            on_block=clock.lap,
+            key=KEY,
+        )
     return clock.best / plan.block
 
 
 @functools.cache
 def policy_step(plan: Plan, sizes: Sizes) -> float:
     """Seconds of one step of stage 2, for all restarts together."""
-    task, clock = sizes.task, Clock()
-    policies = eqx.filter_vmap(lambda key: make_policy(paper_policy(task), task, key=key))(
+    task, clock = sizes.task, Clock(1 + BLOCKS)
+    policies = eqx.filter_vmap(lambda key: make_policy(shared_policy(task), task, key=key))(
         jr.split(KEY, sizes.P)
     )
-    train_policies(
-        task,
-        fresh_score(sizes, plan.width),
-        policies,
-        steps=plan.block * (1 + BLOCKS),
-        batch=sizes.N,
-        block=plan.block,
-        on_step=clock.lap,
-        key=KEY,
-    )
+    with contextlib.suppress(EnoughLapsError):
+        train_policies(
+            task,
+            fresh_score(sizes, plan.width),
+            policies,
+            steps=plan.block * SPLIT,
+            batch=sizes.N,
+            on_block=clock.lap,
+            key=KEY,
+        )
     return clock.best / plan.block
 
 
@@ -178,7 +187,7 @@ def bound(plan: Plan, sizes: Sizes) -> float:
     task, clock = sizes.task, Clock()
     eig_bounds(
         task,
-        make_policy(paper_policy(task), task, key=KEY),
+        make_policy(shared_policy(task), task, key=KEY),
         outer=plan.outer,
         inner=sizes.M,
         on_group=clock.lap,

@@ -23,12 +23,10 @@ import jax.random as jr
 from measuring import arguments, table
 from scorebed.presets.reader import preset_values
 from scorebed.bounds.contrastive import eig_bounds
-from scorebed.runs.budget import group_cost
 from scorebed.runs.config import make_config
+from scorebed.runs.execution import Execution
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.stage import Progress
-from scorebed.training.successive_halving import rungs
-from scorebed.runs.training import Execution
 from scorebed.tasks import make_task
 
 GOAL = 15.0
@@ -42,7 +40,7 @@ SETTINGS = {
     ],
     "linear-gaussian": [
         "policy_training.steps=8",
-        "policy_training.inner=3",
+        "pce.inner=3",
         "policy_training.batch=4",
         "policy_training.monitor_every=4",
         "policy_training.monitor_inner=20",
@@ -79,15 +77,14 @@ def restarts(name: str, count: int, halvings: int) -> Outcome:
         tempfile.TemporaryDirectory() as folder,
         RunFolder.create(pathlib.Path(folder) / "run", config) as run,
     ):
-        work = Execution(run, progress=Progress())
-        upfront = work.upfront(0) if how["method"] == "score" else None
+        work = Execution(run, config, task, progress=Progress())
+        learned = work.upfront(0)
         begun = time.perf_counter()
-        chosen = work.choose(0, [upfront])
+        chosen = work.choose(0, [learned])
         took = time.perf_counter() - begun
-    ladder, spent = rungs(config.policy_training, count), work.ledger.totals["policy-0-0"]
-    assert spent == group_cost(config, task, "policy-0-0", count, config.policy_training.steps), (
-        "the ledger is exact"
-    )
+    stage = work.method.train(work.job, learned, "policy-0-0", count)
+    ladder, spent = stage.ladder, work.ledger.totals[stage.name]
+    assert spent == stage.nle_at_most(), "the ledger is exact"
     sizes = config.evaluation
     found = eig_bounds(task, chosen, outer=sizes.outer, inner=sizes.inner, key=jr.key(1))
     words = ", ".join(f"{rung.restarts} to {rung.end}" for rung in ladder)

@@ -51,19 +51,20 @@ class Step(NamedTuple):
 
 
 def fresh_score(task: Task, sizes: dict[str, Any]) -> Score:
-    wanted = {
-        name: sizes.get(name, default)
-        for name, default in (("blocks", 4), ("heads", 8), ("iterations", 16))
-    }
-    wanted |= {name: sizes[name] for name in ("particles", "cloud", "width")}
+    wanted = {name: sizes[name] for name in ("particles", "cloud", "width")}
     standardise = standardiser(task, paper_sampler(task), key=KEY)
     return make_score(score_kind("particles", wanted), task, standardise, key=KEY)
+
+
+def quick_values(name: str, task: Task) -> dict[str, Any]:
+    """The preset `quick` with likelihood particles."""
+    return preset_values("quick", name, task, method="score", score_kind="particles")
 
 
 def score_step(name: str, *, small: bool) -> Step:
     """Stage 1: experiments of the sampler, likelihood particles, marginal score matching."""
     task = make_task(name)
-    sizes = preset_values("quick", name, task)["score"]
+    sizes = quick_values(name, task)["score"]
     batch, sampler = 4 if small else sizes["batch"], paper_sampler(task)
     params, static = eqx.partition(fresh_score(task, sizes), eqx.is_inexact_array)
     weights = automatic_weights(task, sampler, key=KEY)
@@ -91,11 +92,9 @@ def policy_step(name: str, *, small: bool) -> Step:
     the experiments.
     """
     task = make_task(name)
-    values = preset_values("quick", name, task)
-    batch, limit = (
-        4 if small else values["policy_training"]["batch"],
-        values["policy_training"]["limit"],
-    )
+    values = quick_values(name, task)
+    training = values["policy_training"]
+    batch, clip = 4 if small else training["batch"], training["trajectory_clip"]
     score, policy = fresh_score(task, values["score"]), make_policy(values["policy"], task, key=KEY)
     params, static = eqx.partition(policy, eqx.is_inexact_array)
 
@@ -106,7 +105,7 @@ def policy_step(name: str, *, small: bool) -> Step:
     runs = eqx.filter_jit(experiments)(params, KEY)
     return Step(
         f"{name}, policy ({values['policy']}, batch {batch})",
-        (policy_gradient(static, task, score, batch=batch, limit=limit), (params, KEY)),
+        (policy_gradient(static, task, score, batch=batch, trajectory_clip=clip), (params, KEY)),
         {
             "experiments": (experiments, (params, KEY)),
             "score": (lambda ys, xis: jax.vmap(score)(ys, xis), (runs.ys, runs.xis)),

@@ -91,7 +91,7 @@ def class_questions(source: str, classes: frozenset[str]) -> list[tuple[int, str
 
 
 def concrete_classes() -> frozenset[str]:
-    """The names of all tasks, policies, scores, kinds of score and methods that are not abstract."""
+    """The names of all tasks, policies, scores, kinds and methods that are not abstract."""
     for module in pkgutil.walk_packages([str(SOURCE)], "scorebed."):
         if not re.match(r"scorebed\.(cli|web|export\.(client|policy))\b", module.name):
             importlib.import_module(module.name)

@@ -26,8 +26,8 @@ for batch, limit in ((8, 0.5), (7, 0.0)):
     found = []
     for count in (1, 2):
         with device_mesh(count):
-            how = {"batch": batch, "trajectory_clip": limit}
-            gradient = jax.jit(policy_gradient(static, task, ExactScore(task), **how))
+            sizes = {"batch": batch, "trajectory_clip": limit}
+            gradient = jax.jit(policy_gradient(static, task, ExactScore(task), **sizes))
             program = gradient.lower(params, jr.key(0)).compile().as_text()
             found.append(np.asarray(gradient(params, jr.key(0))[1].us))
             assert ("all-reduce" in program) == (count == 2 and batch == 8), (count, batch)

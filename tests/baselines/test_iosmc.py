@@ -29,6 +29,7 @@ from scorebed.baselines.iosmc.training import (
     worst_start,
 )
 from scorebed.errors import BudgetExceededError, InvalidValueError
+from scorebed.methods.reading import read_method
 from scorebed.nle import IOSMC2
 from scorebed.policies import make_policy
 from scorebed.policies.base import StochasticPolicy
@@ -461,8 +462,8 @@ def test_paper_settings_cost_what_the_paper_says():
     for name, expected in table.items():
         task = make_task(name)
         preset = preset_values("paper", name, task, method="iosmc")
-        sizes, rate = preset["iosmc"], preset["policy_training"]["learning_rate"]
-        settings = IOSMCSettings(**sizes, learning_rate=rate)
-        assert (settings.tempering, settings.penalty, settings.learning_rate) == expected
+        method = read_method("iosmc", preset)
+        settings, rate = method.particle_settings(), method.policy_training.learning_rate
+        assert (settings.tempering, settings.penalty, rate) == expected
         assert worst_start(task, settings) + 25 * worst_iteration(task, settings) == 53_427_776_000
         assert bill(task, settings, 25).lower == 1_336_294_400

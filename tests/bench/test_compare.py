@@ -10,6 +10,7 @@ from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.plots.comparison import draw_comparison
+from scorebed.runs.config import overrides_for, read_toml
 from scorebed.runs.spending import Pace, Spending, _pace
 from scorebed.tasks import make_task
 
@@ -17,7 +18,7 @@ SMALL = [
     "evaluation.outer=8",
     "evaluation.inner=50",
     "policy_training.batch=4",
-    "policy_training.inner=3",
+    "static.inner=3",
     "policy_training.monitor_inner=10",
 ]
 SETTINGS = [part for value in SMALL for part in ("--set", value)]
@@ -86,6 +87,14 @@ def test_spending_in_words():
     assert str(Spending(minutes=0.5)) == "0.5 minutes"
 
 
+def test_settings_concern_the_methods_that_use_them():
+    settings = ["seed=1", "policy_training.batch=4", "static.inner=3", "score.seeds=2"]
+    assert overrides_for("random", settings) == ["seed=1"]
+    assert overrides_for("static", settings) == settings[:3]
+    assert overrides_for("score", settings) == [*settings[:2], settings[3]]
+    assert overrides_for("random", ["no.such=1"]) == ["no.such=1"]  # to be refused
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -132,17 +141,23 @@ def test_a_comparison_trains_each_method_and_goes_on_where_it_was(tmp_path, caps
 
 
 @pytest.mark.slow
-def test_minutes_become_steps_that_take_about_as_long(tmp_path, capsys):
+def test_minutes_become_steps(tmp_path, capsys):
+    """How long they take is for `benchmarks/minutes.py`."""
     arguments = [
         "train",
         "linear-gaussian",
         "--method",
         "pce",
         "--minutes",
-        "0.5",
+        "0.2",
         "--out",
         str(tmp_path / "run"),
     ]
-    assert main([*arguments, *SETTINGS, "--set", "evaluation.references=false", "--json"]) == 0
-    seconds = json.loads(capsys.readouterr().out)["seconds"]["policy-0-0"]
-    assert 10 < seconds < 60
+    settings = [part for value in (*SMALL[:-2], SMALL[-1]) for part in ("--set", value)]
+    assert main([*arguments, *settings, "--set", "evaluation.references=false", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["seconds"]["policy-0-0"] > 0
+    steps = read_toml(tmp_path / "run" / "config.toml")["policy_training"]["steps"]
+    lines = (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    taken = [json.loads(line) for line in lines]
+    assert max(each["step"] for each in taken if each["stage"] == "policy-0-0") == steps
+    assert steps > 1

@@ -21,6 +21,7 @@ SCRIPTS = [
     "memory",
     "costs",
     "live",
+    "minutes",
 ]
 
 

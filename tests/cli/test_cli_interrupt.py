@@ -29,7 +29,12 @@ thing = Disturbed()
 del thing
 time.sleep(20)""",
     "collecting": """
-gc.callbacks.append(lambda phase, info: phase == "stop" and (gc.callbacks.clear(), os.kill(os.getpid(), signal.SIGINT)))
+def interrupt(phase, info):
+    if phase == "stop":
+        gc.callbacks.clear()
+        os.kill(os.getpid(), signal.SIGINT)
+
+gc.callbacks.append(interrupt)
 gc.collect()
 time.sleep(20)""",
 }

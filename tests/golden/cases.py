@@ -1,7 +1,7 @@
 """The golden runs: which command lines are compared between two commits.
 
-Runs are as small as they can be and still pass through every stage. Keys are given only to methods that use them.
-"""
+Runs are as small as they can be and still pass through every stage. Keys are given only to methods
+that use them."""
 
 from typing import NamedTuple
 
@@ -55,7 +55,9 @@ METHODS: dict[str, list[str]] = {
 
 
 class Train(NamedTuple):
-    """`scorebed train TASK --method METHOD OPTIONS… --set SETTING…`; "{run NAME}" in an option is the folder of another run."""
+    """`scorebed train TASK --method METHOD OPTIONS… --set SETTING…`; "{run NAME}" in an option is
+    the folder of another run.
+    """
 
     task: str
     method: str
@@ -203,7 +205,8 @@ COMMANDS: dict[str, tuple[str, list[str], list[str]]] = {
 
 TABLES = ("location", "dynamical", "gravimetry", "mlmc", "iosmc")
 
-# What is typed in a session, and its options. Ten steps each; the second meets every kind of line but a refinement.
+# What is typed in a session, and its options. Ten steps each; the second meets every kind of line
+# but a refinement.
 SESSIONS: dict[str, tuple[str, list[str], list[str]]] = {
     "live/location-finding": (
         "location-finding/score",
@@ -255,7 +258,8 @@ SESSIONS: dict[str, tuple[str, list[str], list[str]]] = {
     ),
 }
 
-# A run that is stopped and goes on: by a kill when a checkpoint stands in the middle of a stage, and by Ctrl-C.
+# A run that is stopped and goes on: by a kill when a checkpoint stands in the middle of a stage,
+# and by Ctrl-C.
 STOPPED = Train(
     "linear-gaussian",
     "score",

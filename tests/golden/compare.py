@@ -1,10 +1,11 @@
-"""Hold two recordings of the golden runs beside each other: `python tests/golden/compare.py OLD.json NEW.json`.
+"""Hold two recordings of the golden runs beside each other: `python tests/golden/compare.py
+OLD.json NEW.json`.
 
-Exact values (counts, seeds, names, the chosen restart) are equal; parameters agree to 1e-5 of their norm, leaf by leaf; bounds to
-a tenth of their standard error; other numbers (losses, posteriors) to 1e-4. What breaks a rule is a violation, and the exit code
-is 1. Changed words, new fields and renamed leaves are listed and allowed. A meant change is allowed by `--accept PATTERN`, held
-against "CASE KEY", as in `--accept 'budget/* /nle*'`; it is listed all the same.
-"""
+Exact values (counts, seeds, names, the chosen restart) are equal; parameters agree to 1e-5 of their
+norm, leaf by leaf; bounds to a tenth of their standard error; other numbers (losses, posteriors) to
+1e-4. What breaks a rule is a violation, and the exit code is 1. Changed words, new fields and
+renamed leaves are listed and allowed. A meant change is allowed by `--accept PATTERN`, held against
+"CASE KEY", as in `--accept 'budget/* /nle*'`; it is listed all the same."""
 
 import argparse
 import fnmatch
@@ -73,7 +74,9 @@ def _value(kind: str, key: str, a: Any, b: Any) -> Iterator[Difference]:
 
 
 def _arrays(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[Difference]:
-    """Leaves by name; one that is gone may have another name, if its numbers are still in the same file."""
+    """Leaves by name; one that is gone may have another name, if its numbers are still in the same
+    file.
+    """
     unclaimed = [name for name in new if name not in old]
     for name, leaf in old.items():
         if name in new:

@@ -1,8 +1,9 @@
-"""Runs as the first format has them: those that were kept, and others around files of any architecture.
+"""Runs as the first format has them: those that were kept, and others around files of any
+architecture.
 
-`kinds.json` holds, for policies and scores, the names and shapes of their leaves and the numbers that come out when the leaves
-are filled by `fill`: a file that would be large is written when it is needed.
-"""
+`kinds.json` holds, for policies and scores, the names and shapes of their leaves and the numbers
+that come out when the leaves are filled by `fill`: a file that would be large is written when it is
+needed."""
 
 import json
 import re
@@ -47,7 +48,9 @@ def write_file(path: Path, leaves: Mapping[str, list[int]], metadata: Mapping[st
 
 
 def copy_run(name: str, path: Path, **values: str) -> Path:
-    """A copy of a kept run, with other values in its configuration: `kind="laplace"` for the line `kind = …`."""
+    """A copy of a kept run, with other values in its configuration: `kind="laplace"` for the line
+    `kind = …`.
+    """
     shutil.copytree(RUNS / name, path)
     text = (path / "config.toml").read_text()
     for key, value in values.items():

@@ -1,10 +1,12 @@
-"""Record what a commit computes in the golden runs, for `compare.py` to hold beside what another one computes.
+"""Record what a commit computes in the golden runs, for `compare.py` to hold beside what another
+one computes.
 
-    python tests/golden/record.py --source DIR --out FILE.json [--only PATTERN…] [--jobs 2] [--cache DIR] [--go-on]
+    python tests/golden/record.py --source DIR --out FILE.json [--only PATTERN…] [--jobs 2] [--cache
+    DIR] [--go-on]
 
-`DIR/src` is the source that runs. Only its command line and the files of its runs are looked at, so that commits compare whatever
-they look like inside. With the same `--cache`, two recordings share compiled programs: what is untouched gives equal bits.
-"""
+`DIR/src` is the source that runs. Only its command line and the files of its runs are looked at, so
+that commits compare whatever they look like inside. With the same `--cache`, two recordings share
+compiled programs: what is untouched gives equal bits."""
 
 import argparse
 import concurrent.futures
@@ -96,7 +98,9 @@ class Workshop:
 
 
 def plain(document: Any) -> Case:
-    """A document split by how it is compared: exact values, words, bounds with their errors, other numbers."""
+    """A document split by how it is compared: exact values, words, bounds with their errors, other
+    numbers.
+    """
     case: Case = {"exact": {}, "words": {}, "bounds": {}, "numbers": {}}
     for path, value, error in _leaves(document, ""):
         if isinstance(value, str) and " " in value:
@@ -130,7 +134,9 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any, float | None]]:
 
 
 def arrays(file: Path, small: int = SMALL) -> dict[str, Case]:
-    """The leaves of a file: hash, norm, projections, and the numbers themselves or the first of them."""
+    """The leaves of a file: hash, norm, projections, and the numbers themselves or the first of
+    them.
+    """
     return {name: _leaf(array, small) for name, array in sorted(load_file(file).items())}
 
 
@@ -145,13 +151,16 @@ def _leaf(array: np.ndarray, small: int) -> Case:
     }
     if flat.size <= small:
         return leaf | {"values": flat.tolist()}
-    # The mean square of the projections of a difference is on average its squared norm. The stream of RandomState is frozen.
+    # The mean square of the projections of a difference is on average its squared norm. The stream
+    # of RandomState is frozen.
     directions = np.random.RandomState(0).standard_normal((PROJECTIONS, flat.size))
     return leaf | {"first": flat[:8].tolist(), "projections": (directions @ flat).tolist()}
 
 
 def metrics(path: Path) -> dict[str, Any]:
-    """Of every stage the number of its last step, and what was measured at its first and its last one."""
+    """Of every stage the number of its last step, and what was measured at its first and its last
+    one.
+    """
     stages: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in (path / "metrics.jsonl").read_text().splitlines():
         record = json.loads(line)
@@ -245,7 +254,7 @@ def session_case(shop: Workshop, name: str) -> Case:
 
 
 def stopped_case(shop: Workshop, name: str) -> Case:
-    """A run that is stopped in the middle of its second stage and resumed, beside one that is not."""
+    """A run that is stopped in its second stage and resumed, beside one that is not."""
     whole, answer = shop.train("stopped", STOPPED)
     path = shop.folder / name.replace("/", "_")
     process = shop.start(*STOPPED.command(), "--out", str(path), "--json")
@@ -269,7 +278,8 @@ def stopped_case(shop: Workshop, name: str) -> Case:
     if resumed.code or answer.code:
         return pair[1] if resumed.code else pair[0]
     same = [[leaf["sha256"] for leaf in case["arrays"].values()] for case in pair]
-    # Thousands of steps let the smallest difference between two commits grow: parameters are compared within one of them.
+    # Thousands of steps let the smallest difference between two commits grow: parameters are
+    # compared within one of them.
     return plain(
         {
             "exit": process.returncode,

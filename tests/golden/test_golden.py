@@ -1,7 +1,8 @@
-"""What tiny runs compute, committed: counts exactly, parameters and bounds within the tolerances of `compare.py`.
+"""What tiny runs compute, committed: counts exactly, parameters and bounds within the tolerances of
+`compare.py`.
 
-`golden.json` was computed as the suite computes, with little optimisation by XLA. When a change of numbers is meant, write it
-anew and name the change in the changelog under *Numbers changed*:
+`golden.json` was computed as the suite computes, with little optimisation by XLA. When a change of
+numbers is meant, write it anew and name the change in the changelog under *Numbers changed*:
 
     SCOREBED_WRITE_GOLDEN=1 python -m pytest tests/golden/test_golden.py -m ''
 
@@ -31,7 +32,8 @@ RUNS = [
     "budget/mlmc",
     "linear-gaussian/random",
 ]
-# Those that take longer to compile. `halvings` is the method score, with three restarts of which one is chosen.
+# Those that take longer to compile. `halvings` is the method score, with three restarts of which
+# one is chosen.
 SLOW = [
     "halvings",
     "linear-gaussian/varmarg",

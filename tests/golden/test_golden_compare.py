@@ -74,8 +74,9 @@ def test_a_planted_difference_is_found(case, kind, key, value):
 
 
 def test_parameters_that_differ_by_more_than_1e_5_are_found(case):
-    """A large leaf is judged by eight projections: at 1e-4 of its norm they miss it with a chance of 1e-7 (χ² with 8 degrees
-    of freedom under 0.08)."""
+    """A large leaf is judged by eight projections: at 1e-4 of its norm they miss it with a chance
+    of 1e-7 (χ² with 8 degrees of freedom under 0.08).
+    """
     assert wrong(case(), case(small=3e-5)) == ["policy-0/small"]
     assert wrong(case(), case(large=1e-4)) == ["policy-0/large"]
     lost = case()

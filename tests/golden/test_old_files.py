@@ -1,8 +1,7 @@
 """Runs and sessions that version 0.1.0 wrote are still read, and mean the same.
 
-`tests/fixtures/runs-v1` holds them with the numbers that they gave then; nothing there is ever written anew. Numbers are
-compared to 1e-4: XLA may order sums otherwise.
-"""
+`tests/fixtures/runs-v1` holds them with the numbers that they gave then; nothing there is ever
+written anew. Numbers are compared to 1e-4: XLA may order sums otherwise."""
 
 import json
 import shutil
@@ -109,7 +108,9 @@ def test_an_experiment_stands_where_it_stood(db, name):
 
 @pytest.mark.parametrize("name", ["bench", "refined"])
 def test_an_experiment_proposes_again_what_it_proposed(db, name):
-    """The pending design is in the file; once withdrawn, the stored or refined policy gives it again."""
+    """The pending design is in the file; once withdrawn, the stored or refined policy gives it
+    again.
+    """
     with sb.Session.open(sb.load(RUNS / "pce"), db=db, experiment=name) as session:
         pending = session.propose()
         assert list(pending.design) == LIVE[name]["summary"]["proposal"]["design"]

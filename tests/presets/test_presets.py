@@ -17,7 +17,7 @@ from preset_tasks import ALL, LIBRARY, Plain
 
 from scorebed.errors import UnknownNameError
 from scorebed.nle import PCE, Cost, JointVarPost, Pretrained
-from scorebed.presets import PRESETS
+from scorebed.presets import BENCH_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, PRESETS
 from scorebed.presets.budgets import TABLES
 from scorebed.presets.reader import policy_for, preset_values
 from scorebed.presets.traits import TRAITS
@@ -267,6 +267,10 @@ FILES = {
 PARTS = {"every", "two-cores", *PRESETS}
 
 
+# Headings of the files themselves.
+GENERAL = ("base", "many_modes", "presets", "methods", "spend_all", "default", "bench")
+
+
 def misspelt(file: dict[str, Any]) -> Iterator[str]:
     """The headings and keys of a file that mean nothing."""
     for name, part in file.items():
@@ -275,7 +279,7 @@ def misspelt(file: dict[str, Any]) -> Iterator[str]:
         elif name in TRAITS:
             for preset, tables in part.items():
                 yield from _in_preset(preset, tables) if preset in PARTS else [f"{name}.{preset}"]
-        elif name not in ("base", "many_modes", "presets", "methods", "spend_all"):
+        elif name not in GENERAL:
             yield name
 
 
@@ -526,3 +530,8 @@ def test_a_number_of_policies_without_a_row_leaves_the_preset_as_it_is():
         assert values | {"policies": 7} == preset_values(
             "paper", name, task_of(name), method=method, policies=7
         )
+
+
+def test_the_defaults_are_a_preset_and_a_method():
+    assert {DEFAULT_PRESET, BENCH_PRESET} <= set(PRESETS)
+    assert DEFAULT_METHOD in METHODS

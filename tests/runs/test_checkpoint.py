@@ -304,7 +304,8 @@ import numpy as np
 from scorebed.runs.checkpoint import Checkpoints
 
 like = {"w": np.zeros(100_000, "float32")}
-checkpoints = Checkpoints(Path(sys.argv[1]), on_warning=lambda text: print("warning", text, flush=True))
+warn = lambda text: print("warning", text, flush=True)
+checkpoints = Checkpoints(Path(sys.argv[1]), on_warning=warn)
 found = checkpoints.latest(like)
 for step in itertools.count(found.step + 1 if found else 1):
     checkpoints.save(step, {"w": np.full(100_000, step, "float32")}, {"n": step})

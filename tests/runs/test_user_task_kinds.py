@@ -9,13 +9,14 @@ import jax.random as jr
 import numpyro
 import numpyro.distributions as dist
 import pytest
-from scorebed.runs.budget import group_cost, score_nle, upfront_cost, within
 
 import scorebed as sb
 from scorebed.cli._app import run
 from scorebed.errors import UnknownNameError
 from scorebed.presets.reader import preset_values
-from scorebed.runs.config import from_values
+from scorebed.runs.config import RunConfig, from_values
+from scorebed.runs.execution import job_for
+from scorebed.runs.spending import within_budget
 from scorebed.runs.user_task import read_task
 from scorebed.scores.conditional import ScorePair
 from scorebed.tasks.declare import ranges
@@ -25,27 +26,29 @@ from user_files import EXAMPLES, variant
 
 SENSOR = f"{EXAMPLES / 'sensor_placement.py'}:SensorPlacement"
 WASHOUT = f"{EXAMPLES / 'washout.py'}:Washout"
-SMALL = [
-    "score.steps=20",
-    "score.batch=8",
-    "score.width=8",
-    "score.blocks=1",
-    "score.particles=2",
-    "score.cloud=2",
-    "policy_training.steps=6",
-    "policy_training.batch=8",
-    "policy_training.monitor_every=3",
-    "policy_training.monitor_inner=4",
-    "evaluation.outer=16",
-    "evaluation.inner=8",
-    "evaluation.select_outer=4",
-    "evaluation.select_inner=4",
-    "density.steps=4",
-    "density.batch=8",
-    "density.width=8",
-    "density.layers=1",
-]
-SETTINGS = [part for value in SMALL for part in ("--set", value)]
+POLICY = ["steps=6", "batch=8", "monitor_every=3", "monitor_inner=4"]
+POSTERIOR = ["width=8", "blocks=1"]
+UPFRONT = ["steps=4", "batch=8"]
+SCORE = ["steps=20", "batch=8", "width=8"]
+# By table; of the score of a model with a density, of one without.
+SIZES = {
+    "policy_training": POLICY,
+    "evaluation": ["outer=16", "inner=8", "select_outer=4", "select_inner=4"],
+    "pce": ["inner=3"],
+    "static": ["inner=3"],
+    "varpost": [*POSTERIOR, *UPFRONT],
+    "jointvarpost": POSTERIOR,
+    "posterior": [*POSTERIOR, *UPFRONT],
+}
+PARTICLES, NETWORK = [*SCORE, "particles=2", "cloud=2"], [*SCORE, "blocks=1"]
+
+
+def small(name: str, method: str = "score") -> list[str]:
+    """Options for a small run: sizes of the tables that it uses."""
+    values = preset_values("quick", name, read_task(name).task, method=method)
+    sizes = SIZES | {"score": PARTICLES if name == SENSOR else NETWORK}
+    found = [f"{table}.{value}" for table in values if table in sizes for value in sizes[table]]
+    return [part for value in found for part in ("--set", value)]
 
 
 def refusal(capsys, *arguments) -> str:
@@ -55,7 +58,7 @@ def refusal(capsys, *arguments) -> str:
     return err
 
 
-def config_of(name: str, method: str = "score", preset: str = "quick"):
+def config_of(name: str, method: str = "score", preset: str = "quick") -> RunConfig:
     return from_values(preset_values(preset, name, read_task(name).task, method=method))
 
 
@@ -69,7 +72,7 @@ def config_of(name: str, method: str = "score", preset: str = "quick"):
             SENSOR,
             "nmc",
             "SensorPlacement, which has nuisance parameters, expected one of score, jointscore, "
-            "pce",
+            "pce, varpost, jointvarpost, static, random.",
         ),
         (SENSOR, "myopic", "which has nuisance parameters"),
         (SENSOR, "iosmc", "which has nuisance parameters"),
@@ -77,7 +80,7 @@ def config_of(name: str, method: str = "score", preset: str = "quick"):
             WASHOUT,
             "pce",
             "Washout, a model without a density, expected one of score, varpost, jointvarpost, "
-            "random",
+            "random.",
         ),
         (WASHOUT, "jointscore", "a model without a density"),
     ],
@@ -85,16 +88,17 @@ def config_of(name: str, method: str = "score", preset: str = "quick"):
 )
 def test_methods_that_cannot_work_are_refused(tmp_path, monkeypatch, capsys, name, method, words):
     monkeypatch.chdir(tmp_path)
-    assert words in refusal(capsys, "train", name, "--method", method)
+    line = refusal(capsys, "train", name, "--method", method)
+    assert f"the method {method}, got" in line
+    assert words in line
     assert not (tmp_path / "runs").exists()
 
 
 def test_settings_that_cannot_work_are_refused(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert "score.kind, got particles" in refusal(
-        capsys, "train", WASHOUT, "--set", "score.kind=particles"
-    )
-    assert "--method nmc" in refusal(capsys, "train", SENSOR, "--set", "method=nmc")
+    line = refusal(capsys, "train", WASHOUT, "--set", "score.kind=particles")
+    assert "likelihood particles, got Washout, a model without a density" in line
+    assert "the method nmc" in refusal(capsys, "train", SENSOR, "--set", "method=nmc")
     wrong = variant(
         tmp_path, "SensorPlacement", ('"source x", "source y")', '"source x", "sorce y")')
     )
@@ -104,25 +108,27 @@ def test_settings_that_cannot_work_are_refused(tmp_path, monkeypatch, capsys):
 @pytest.mark.parametrize("preset", ["quick", "laptop", "paper"])
 def test_presets_of_a_model_without_a_density(preset):
     config = config_of(WASHOUT, preset=preset)
-    assert (config.score.kind, config.score.weights) == ("transformer-direct", "none")
-    assert config.score.width % config.score.heads == 0
+    score = config.trained_by.score
+    assert (score.name, score.training.weights) == ("transformer-direct", "none")
+    assert score.kind.width % score.kind.heads == 0
+    assert config.posterior is not None
 
 
 def test_two_scores_cost_twice():
     config, task = config_of(SENSOR), read_task(SENSOR).task
-    assert score_nle(config, task) == 2 * 8 * 8 * task.horizon
+    assert config.trained_by.score.kind.nle(task) == 2 * 8 * 8 * task.horizon
     contrastive = config_of(SENSOR, "pce")
-    training = contrastive.policy_training
-    expected = 3 * training.batch * (2 * training.inner + 1) * task.horizon
-    assert group_cost(contrastive, task, "policy-0-0", 1, 3) == expected
+    training, inner = contrastive.trained_by.policy_training, contrastive.trained_by.inner
+    stage = contrastive.trained_by.train(job_for(contrastive, task), None, "policy-0-0", 1)
+    assert stage.nle_of([3]) == 3 * training.batch * (2 * inner + 1) * task.horizon
     budget = 10**9
-    inner = within(contrastive, task, budget).policy_training.inner
+    inner = within_budget(contrastive, task, budget).trained_by.inner
     cost = lambda m: training.steps * training.batch * (2 * m + 1) * task.horizon  # noqa: E731
     assert cost(inner) <= budget < cost(inner + 1)
-    washout = read_task(WASHOUT).task
-    assert (
-        upfront_cost(config_of(WASHOUT), washout) == (1024 + 3000 * 256) * washout.horizon
-    )  # simulations alone
+    washout, implicit = read_task(WASHOUT).task, config_of(WASHOUT)
+    # Simulations alone.
+    expected = (1024 + 3000 * 256) * washout.horizon
+    assert implicit.trained_by.upfront_nle(job_for(implicit, washout)) == expected
 
 
 def test_a_numpyro_model_names_its_parameters_of_interest():
@@ -178,7 +184,7 @@ def assert_diagnosed_without_truth(folder, task, capsys):
 @pytest.mark.slow
 def test_a_run_with_nuisance_parameters(tmp_path, capsys):
     folder = tmp_path / "run"
-    assert run(["train", SENSOR, *SETTINGS, "--out", str(folder), "--json"]) == 0
+    assert run(["train", SENSOR, *small(SENSOR), "--out", str(folder), "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert (record["bound"], record["interest"]) == ("contrastive", ["source x", "source y"])
     assert (
@@ -203,7 +209,7 @@ def test_a_run_with_nuisance_parameters(tmp_path, capsys):
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["jointscore", "pce", "varpost", "jointvarpost", "static"])
 def test_other_methods_with_nuisance_parameters(tmp_path, capsys, method):
-    few = [*SETTINGS, "--set", "policy_training.inner=3", "--set", "evaluation.references=false"]
+    few = [*small(SENSOR, method), "--set", "evaluation.references=false"]
     assert run(["train", SENSOR, *few, "--method", method, "--out", str(tmp_path / "run")]) == 0
     assert "about source x, source y alone" in " ".join(capsys.readouterr().out.split())
 
@@ -211,7 +217,20 @@ def test_other_methods_with_nuisance_parameters(tmp_path, capsys, method):
 @pytest.mark.slow
 def test_bounds_without_a_density(tmp_path, capsys):
     folder = tmp_path / "run"
-    assert run(["train", WASHOUT, *SETTINGS, "--method", "random", "--out", str(folder)]) == 0
+    assert (
+        run(
+            [
+                "train",
+                WASHOUT,
+                *small(WASHOUT, "random"),
+                "--method",
+                "random",
+                "--out",
+                str(folder),
+            ]
+        )
+        == 0
+    )
     out = " ".join(capsys.readouterr().out.split())
     assert re.search(r"policy random \S+ ± \S+ none 16 none", out), out
     assert "no density, so that there is no upper bound" in out
@@ -233,7 +252,7 @@ def test_bounds_without_a_density(tmp_path, capsys):
 @pytest.mark.slow
 def test_a_run_without_a_density(tmp_path, capsys):
     folder, once = tmp_path / "run", ["--set", "evaluation.references=false"]
-    assert run(["train", WASHOUT, *SETTINGS, *once, "--out", str(folder)]) == 0
+    assert run(["train", WASHOUT, *small(WASHOUT), *once, "--out", str(folder)]) == 0
     assert isinstance(sb.load(folder, task=read_task(WASHOUT).task).score, ScorePair)
     capsys.readouterr()
     assert_diagnosed_without_truth(folder, WASHOUT, capsys)

@@ -129,11 +129,13 @@ from scorebed.training.fit import Only, fit_batch
 from scorebed.training.policy import policy_gradient
 
 task, found = LinearGaussian(), []
-policies = jax.vmap(lambda u: Static(jnp.full((3, 1), u), task.designs))(jnp.asarray([0.1, 0.2, 0.3]))
+make = jax.vmap(lambda u: Static(jnp.full((3, 1), u), task.designs))
+policies = make(jnp.asarray([0.1, 0.2, 0.3]))
 for count in (1, 2):
     with device_mesh(count):
         trained = fit_batch(
-            lambda rest: policy_gradient(rest, task, ExactScore(task), batch=8), policies, steps=6, block=2,
+            lambda rest: policy_gradient(rest, task, ExactScore(task), batch=8),
+            policies, steps=6, block=2,
             optimiser=optax.adam(0.1), on_step=lambda info: Only((0, 2)), key=jr.key(0),
         )
         found.append(np.asarray(trained.us))

@@ -18,6 +18,7 @@ from scorebed.methods import METHODS
 from scorebed.presets import DEFAULT_PRESET
 from scorebed.presets.reader import shared_policy
 from scorebed.runs.begin import NewRun, Request, plan
+from scorebed.runs.config import overrides_for
 from scorebed.runs.durable import make_folder
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import CONFIG
@@ -71,13 +72,13 @@ def training_seconds(record: Record) -> float:
     """Seconds of training; bounds and references are not counted."""
     others = ("total", *record.references)
     stages = record.seconds.items()
-    return sum(s for stage, s in stages if stage not in others and not _is_bound(stage))
+    return float(sum(s for stage, s in stages if stage not in others and not _is_bound(stage)))
 
 
 def comparable(task_name: str, task: Task, preset: str) -> tuple[str, ...]:
     """The methods that serve a task with the policy that all can share."""
     found = []
-    for method in METHODS:
+    for method in [name for name in METHODS if not is_from_file(name)]:
         try:
             plan(_request(task_name, task, method, preset))
         except ScorebedError:
@@ -95,7 +96,10 @@ def chosen(names: str, task_name: str, task: Task, preset: str) -> tuple[str, ..
         return possible
     found = tuple(name.strip() for name in names.split(","))
     for name in found:
-        if not is_from_file(name) and name not in possible:
+        if is_from_file(name):
+            parts = UserParts(method=read_part(METHOD, name))
+            plan(_request(task_name, task, name, preset, parts=parts))
+        elif name not in possible:
             raise UnknownNameError("method for this task", name, possible)
     return found
 
@@ -115,12 +119,12 @@ def compare(
     make_folder(out)
     entries = []
     for method in methods:
-        path = out / re.sub(r"[^a-z0-9]+", "-", method.rpartition(":")[2].lower())
+        path = out / _folder(method)
         progress.begin(method, 0, 0)
         part = read_part(METHOD, method) if is_from_file(method) else None
         parts = UserParts(method=part)
         if (path / CONFIG).is_file():
-            run = _gone_on(path, task_name, spending, parts)
+            run = _gone_on(path, task_name, method, spending, parts)
         else:
             request = _request(task_name, task, method, preset, overrides, spending, parts)
             run = _begun(plan(request), path)
@@ -152,7 +156,7 @@ def _request(
         preset=preset,
         method=method,
         policy=None if own else shared_policy(task),
-        overrides=[WITHOUT_REFERENCES, *overrides],
+        overrides=[WITHOUT_REFERENCES, *overrides_for(method, overrides)],
         spending=spending,
         parts=parts,
     )
@@ -162,14 +166,23 @@ def _begun(run: NewRun, path: Path) -> OpenRun:
     return OpenRun(run.create(path), run.config, run.task)
 
 
-def _gone_on(path: Path, task_name: str, spending: Spending, parts: UserParts) -> OpenRun:
+def _folder(method: str) -> str:
+    """The folder of a method: its name, and with FILE.py:NAME that of the file as well."""
+    file, _, name = method.rpartition(":")
+    words = f"{Path(file).stem} {name}" if file else name
+    return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
+
+
+def _gone_on(
+    path: Path, task_name: str, method: str, spending: Spending, parts: UserParts
+) -> OpenRun:
     run = open_run(path, parts, strict=True)
     begun = run.config
     require(
-        (begun.task, begun.budget) == (task_name, spending.budget or 0),
+        (begun.task, begun.method, begun.budget) == (task_name, method, spending.budget or 0),
         f"the comparison in {path.parent}",
-        got=f"a run of {begun.task} with a budget of {begun.budget:,}",
-        expected=f"{task_name} with {spending}",
+        got=f"a run of {begun.method} on {begun.task} with a budget of {begun.budget:,}",
+        expected=f"{method} on {task_name} with {spending}",
         fix="give another folder by --out, or the same task and terms.",
     )
     run.folder.acquire()

@@ -60,7 +60,9 @@ def bench(
     ] = None,
     set_: Annotated[
         list[str],
-        Parameter(name="--set", negative="", help="A single value for all runs, as key=value."),
+        Parameter(
+            name="--set", negative="", help="A single value for all runs that use it, as key=value."
+        ),
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:

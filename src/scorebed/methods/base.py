@@ -17,7 +17,7 @@ import equinox as eqx
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
-from scorebed.errors import InvalidValueError, require
+from scorebed.errors import InvalidValueError
 from scorebed.methods.sections import PolicyTraining
 from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
@@ -133,21 +133,15 @@ class Method(eqx.Module):
 
     def supports(self, task: Task) -> None:
         """Refuse a task that the method cannot serve, with a sentence."""
-        name, what = type(task).__name__, f"the method {type(self).__name__}"
-        require(
-            task.has_density or not self.needs_density,
-            what,
-            got=f"{name}, a model without a density",
-            expected="a task with `log_prob`",
-            fix="use a method that needs none, such as the default.",
-        )
-        require(
-            self.serves_nuisance or not has_nuisance(task),
-            what,
-            got=f"{name}, which has nuisance parameters",
-            expected="a task that is about all of its parameters",
-            fix="use a method that can tell them apart, such as the default.",
-        )
+        name = type(task).__name__
+        if self.needs_density and not task.has_density:
+            got = f"{name}, a model without a density"
+            raise _not_served(
+                self, got, [each for each in _built_in() if not each[1].needs_density]
+            )
+        if has_nuisance(task) and not self.serves_nuisance:
+            got = f"{name}, which has nuisance parameters"
+            raise _not_served(self, got, [each for each in _built_in() if each[1].serves_nuisance])
 
     def supports_policy(self, policy: Policy) -> None:
         """Refuse a policy that the method cannot train, with a sentence."""
@@ -219,7 +213,7 @@ class Method(eqx.Module):
         """The same method with the largest sizes that a budget allows; refused if its smallest
         version costs more.
         """
-        del budget, job
+        require_affordable(budget, self.nle(job))
         return self
 
     def with_steps(self: SomeMethod, job: Job, upfront: int | None, policies: int) -> SomeMethod:
@@ -247,6 +241,25 @@ class Method(eqx.Module):
             stage = self.train(job, None, name, count) if count else None
             total += stage.nle_at_most() if stage is not None else 0
         return total
+
+
+def _built_in() -> list[tuple[str, type[Method]]]:
+    from scorebed.methods import METHODS  # all of them inherit from what is here
+
+    return [(name, each) for name, each in METHODS.items() if name in METHODS.built_in]
+
+
+def _not_served(
+    method: Method, got: str, able: Sequence[tuple[str, type[Method]]]
+) -> InvalidValueError:
+    """A method, by the name that it has on the command line, and those that would serve."""
+    names = [name for name, each in _built_in() if each is type(method)]
+    return InvalidValueError(
+        f"the method {names[0] if names else type(method).__name__}",
+        got=got,
+        expected=f"one of {', '.join(name for name, _ in able)}",
+        fix="choose one of them by --method.",
+    )
 
 
 def require_affordable(budget: int, least: int) -> None:

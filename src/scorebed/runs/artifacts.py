@@ -20,7 +20,6 @@ from numpyro.distributions.transforms import Transform
 from scorebed.errors import InvalidValueError
 from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
-from scorebed.runs.config import RunConfig
 from scorebed.runs.serialisation import load_leaves, read_metadata, save_leaves
 from scorebed.runs.strict_json import Json
 from scorebed.tasks.base import Task
@@ -115,24 +114,16 @@ def upfront_files(method: Method, job: Job) -> list[str]:
     return [f"{method.upfront_stem}-{index}.safetensors" for index in range(method.parts(job))]
 
 
-def check_upfront(run: Path, source: RunConfig, job: Job, wanted: Method) -> None:
+def check_upfront(run: Path, method: Method, job: Job) -> None:
     """Refuse to take over what another run learned upfront unless it is there and was made for this
     task.
     """
-    method = source.trained_by
-    if not wanted.upfront_stem or method.upfront_stem != wanted.upfront_stem:
-        raise InvalidValueError(
-            "--score",
-            got=f"a run of {source.method}",
-            expected="a run whose method shares with this one what it learns upfront",
-            fix="leave it out.",
-        )
     for name in upfront_files(method, job):
         if not (run / name).exists():
             raise InvalidValueError(
                 f"the run {run}",
                 got=f"no {name} in it",
-                expected="a finished run whose method shares with this one what it learns upfront",
+                expected="a run that has learned it",
                 fix=f"finish it first: scorebed resume {run}",
             )
         require_made_for(run / name, job.task)

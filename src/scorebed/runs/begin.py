@@ -12,7 +12,7 @@ import jax.random as jr
 
 from scorebed.errors import require
 from scorebed.inference.history import learn_history
-from scorebed.methods.reading import own_table
+from scorebed.methods.reading import method_class, own_table
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import check_upfront, upfront_files
 from scorebed.runs.config import RunConfig, chosen_method, make_config
@@ -90,9 +90,16 @@ def plan(request: Request) -> NewRun:
         task, values["history"] = _after(task, request.history)
     values["sources"] = _sources(request.parts)
     if request.score is not None:
-        values |= _taken_over(request, request.score)
+        values |= _taken_over(request, request.score, method_name)
     config = make_config(values, request.overrides, request.file)
     job, method = job_for(config, task), config.trained_by
+    require(
+        request.score_kind is None or method.score_kind is not None,
+        "--score-kind",
+        got=f"the method {method_name}",
+        expected="a method that learns a score",
+        fix="leave it out.",
+    )
     check_interest(task, key=jr.key(0))
     method.supports(task)
     if method.policy_settings is not None:
@@ -100,30 +107,26 @@ def plan(request: Request) -> NewRun:
             eqx.filter_eval_shape(lambda key: job.make_policy(task, key=key), jr.key(0))
         )
     if request.score is not None:
-        check_upfront(request.score, _config_of(request.score, request.parts), job, method)
+        check_upfront(request.score, method, job)
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
     return NewRun(config=config, task=task, score=request.score)
 
 
-def _taken_over(request: Request, run: Path) -> dict[str, Any]:
-    """The settings of what was learned upfront come with it."""
-    source = _config_of(run, request.parts)
+def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
+    """The settings of what was learned upfront come with it, to a method that learns the same."""
+    source = open_config(RunFolder.open(run), request.parts)
     if isinstance(request.parts.task, UserTask):
         compare_source(source.sources.task, request.parts.task, strict=False)
-    tables = source.trained_by.upfront_values(own_table(source.method))
+    stem = method_class(method).upfront_stem
     require(
-        bool(tables),
+        stem != "" and source.trained_by.upfront_stem == stem,
         "--score",
-        got=f"a run of {source.method}",
-        expected="a run whose method learns something upfront",
+        got=f"a run of {source.method} for the method {method}",
+        expected="a run whose method shares with this one what it learns upfront",
         fix="leave it out.",
     )
-    return {"score_run": str(run), **tables}
-
-
-def _config_of(run: Path, parts: UserParts) -> RunConfig:
-    return open_config(RunFolder.open(run), parts)
+    return {"score_run": str(run), **source.trained_by.upfront_values(own_table(method))}
 
 
 def _sources(parts: UserParts) -> dict[str, str]:

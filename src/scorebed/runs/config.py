@@ -134,6 +134,19 @@ def chosen_method(overrides: Sequence[str] = (), file: Path | None = None) -> st
     return method if isinstance(method, str) else ""
 
 
+def overrides_for(method: str, overrides: Sequence[str]) -> list[str]:
+    """Of the overrides for runs of several methods those that concern this one: settings of tables
+    that only others use are left out.
+    """
+    kept = []
+    for override in overrides:
+        table, point, _ = override.partition("=")[0].strip().partition(".")
+        users = [each for each in METHODS if table in table_settings(each, {})] if point else []
+        if not users or method in users:
+            kept.append(override)
+    return kept
+
+
 def from_values(values: Mapping[str, Any]) -> RunConfig:
     """A configuration from nested values. Every fault is one line that names the key."""
     tables, top = _tables(values), settings_of(RunSettings)

@@ -13,7 +13,7 @@ from scorebed.runs.config import RunConfig, from_values, read_toml
 from scorebed.runs.execution import RECORD, job_for
 from scorebed.runs.folder import CONFIG, RunFolder
 from scorebed.runs.record import Record
-from scorebed.runs.user_parts import UserParts, hand_over
+from scorebed.runs.user_parts import UserParts, hand_over, hand_over_rest
 from scorebed.runs.user_task import task_of
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score
@@ -56,9 +56,7 @@ class OpenRun(NamedTuple):
 
 
 def open_config(folder: RunFolder, parts: UserParts, *, strict: bool = False) -> RunConfig:
-    """The configuration of a run whose method, policy, sampler or kind of score may be the
-    user's.
-    """
+    """The configuration of a run whose method or kind of score may be the user's."""
     values = read_toml(folder.path / CONFIG)
     hand_over(values, parts, strict=strict)
     return from_values(values)
@@ -68,6 +66,7 @@ def open_run(path: Path, parts: UserParts, *, strict: bool = False) -> OpenRun:
     """A run that exists, with the user's parts of it."""
     folder = RunFolder.open(path)
     config = open_config(folder, parts, strict=strict)
+    hand_over_rest(config, parts, strict=strict)
     return OpenRun(folder, config, task_of(config, parts.task, strict=strict))
 
 

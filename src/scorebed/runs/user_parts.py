@@ -10,11 +10,12 @@ from typing import Any, NamedTuple
 
 from scorebed.bounds import BOUNDS
 from scorebed.bounds.base import Bound
-from scorebed.errors import InvalidValueError
+from scorebed.errors import InvalidValueError, require
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
 from scorebed.methods.score import chosen_kind
 from scorebed.policies import POLICIES
+from scorebed.runs.config import RunConfig
 from scorebed.runs.user_task import (
     UserTask,
     compare_digests,
@@ -113,21 +114,46 @@ def read_part(kind: PartKind, name: str) -> UserPart:
 
 
 def hand_over(values: Mapping[str, Any], parts: UserParts, *, strict: bool = False) -> None:
-    """Enter the user's parts of a run into their tables, under the names that the run's
-    configuration has for them; it can be checked only then.
+    """Enter the method and the kind of score of a run, if they are the user's, into their tables
+    under the names that its configuration has for them; it can be checked only then.
 
-    A part that the run needs and was not given is refused, and so, if `strict`, is one whose file
-    has changed; otherwise that is a warning.
+    A part that is needed and was not given is refused, and so, if `strict`, is one whose file has
+    changed; otherwise that is a warning.
     """
-    sources = values.get("sources", {})
+    sources = values.get("sources")
+    digests = sources if isinstance(sources, Mapping) else {}
     for kind, name, given, source in (
         (METHOD, values.get("method"), parts.method, "method"),
-        (POLICY, values.get("policy"), parts.policy, "policy"),
         (SCORE_KIND, chosen_kind(values), parts.score_kind, "score_kind"),
-        (SAMPLER, values.get("sampler"), parts.sampler, "sampler"),
     ):
         if isinstance(name, str) and is_from_file(name):
-            _enter(kind, name, given, str(sources.get(source, "")), strict=strict)
+            _enter(kind, name, given, str(digests.get(source, "")), strict=strict)
+
+
+def hand_over_rest(config: RunConfig, parts: UserParts, *, strict: bool = False) -> None:
+    """The same for its policy and sampler, which whoever takes over its score does not need; a part
+    of the user's where the run has a built-in one is refused.
+    """
+    sources = config.sources
+    for kind, name, given, digest in (
+        (POLICY, config.policy, parts.policy, sources.policy),
+        (SAMPLER, config.sampler, parts.sampler, sources.sampler),
+    ):
+        if is_from_file(name):
+            _enter(kind, name, given, digest, strict=strict)
+    for kind, name, given in (
+        (METHOD, config.method, parts.method),
+        (POLICY, config.policy, parts.policy),
+        (SCORE_KIND, config.trained_by.score_kind or "", parts.score_kind),
+        (SAMPLER, config.sampler, parts.sampler),
+    ):
+        require(
+            given is None or is_from_file(name),
+            f"a run with a built-in {kind.what}",
+            got=f"{kind.option}, one of your own",
+            expected="none",
+            fix=f"leave {kind.option} out.",
+        )
 
 
 def require_part(kind: PartKind, name: str, given: Any) -> Any:
@@ -144,6 +170,6 @@ def require_part(kind: PartKind, name: str, given: Any) -> Any:
 
 def _enter(kind: PartKind, name: str, given: Any, expected: str, *, strict: bool) -> None:
     value = require_part(kind, name, given)
-    digest = given.digest if isinstance(given, UserPart) else source_digest(type(value))
+    digest = given.digest if isinstance(given, UserPart) else source_digest(value)
     compare_digests(name, digest, expected, strict=strict)
     kind.table[name] = value

@@ -198,8 +198,8 @@ def compare_digests(
         )
 
 
-def source_digest(defined: type) -> str | None:
-    """The sha256 of the file that defines a class, if there is one."""
+def source_digest(defined: Any) -> str | None:
+    """The sha256 of the file that defines a class or a function, if there is one."""
     try:
         file = inspect.getsourcefile(defined)
         return hashlib.sha256(Path(file).read_bytes()).hexdigest() if file else None

@@ -1,11 +1,11 @@
 """Stage 1 of the paper's Algorithm 1: learn the marginal score, from designs of a sampler and no
 policy.
 
-    J(ψ) = 1/B Σ_b ‖s_ψ(y_b, ξ_b) − ∇_{y,ξ} log p(y_b | ξ_b, θ_b)‖²
-    ξ ~ q,   θ ~ p,   y ~ p(· | ξ, θ)
+    J(ψ) = 1/B Σ_b ‖s_ψ(y_b, ξ_b) − ∇_{y,ξ} log p(y_b | ξ_b, θ_b)‖²,   ξ ~ q, θ ~ p, y ~ p(· | ξ, θ)
 
 Adam with a linear warm-up and a cosine decay, clipping by the global norm, and an exponential
-moving average of the parameters."""
+moving average of the parameters.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple

@@ -1,6 +1,6 @@
 """Keep large temporaries in the heap.
 
-glibc maps every large block anew and unmaps it when it is freed; in array code on CPUs the page
+glibc maps every large block afresh and unmaps it when it is freed; in array code on CPUs the page
 faults that follow cost more than the arithmetic. `scorebed` sets this before JAX starts, whatever
 the user's shell says; elsewhere than on glibc it does nothing."""
 

@@ -1,4 +1,4 @@
-"""Compiling what runs once: with little optimisation, which would cost more than it saves."""
+"""`jit` for functions called once: skips XLA optimisations that would cost more than they save."""
 
 from collections.abc import Callable
 from typing import Any

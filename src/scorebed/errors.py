@@ -29,8 +29,8 @@ class UnknownNameError(ScorebedError):
         did you mean 'smc'?
     """
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
-        names = sorted(known)
+    def __init__(self, kind: str, name: str, among: Iterable[str]):
+        names = sorted(among)
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
         fix = f"did you mean '{near[0]}'?" if near else f"choose one of {', '.join(names)}."
         super().__init__(

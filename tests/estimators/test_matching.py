@@ -124,7 +124,7 @@ def test_the_loss_of_the_exact_score_is_the_irreducible_one():
         theta = task.prior.from_latent(point[:1])
         run = Trajectory(theta, simulate_outcomes(task, theta, xis, point[1:, None]), xis)
         lambdas = {"lambda_y": jnp.asarray(3.0), "lambda_xi": jnp.asarray([0.5])}
-        return marginal_score_matching(ExactScore(task), task, run, **lambdas, own=0.0)
+        return marginal_score_matching(ExactScore(task), task, run, **lambdas, relative=0.0)
 
     terms = jax.vmap(loss)(points)
     v = noise**2 + variance * xi**2
@@ -137,10 +137,10 @@ def test_the_loss_of_the_exact_score_is_the_irreducible_one():
     np.testing.assert_allclose(weights @ terms.xi, 0.5 * xi_part, rtol=1e-10)
 
 
-def residual_loss(own: float) -> Callable[[Score, ClosedForm, Trajectory], Array]:
+def residual_loss(relative: float) -> Callable[[Score, ClosedForm, Trajectory], Array]:
     def loss(score: Score, task: ClosedForm, run: Trajectory) -> Array:
         weights = {"lambda_y": jnp.asarray(0.8), "lambda_xi": jnp.asarray(1.5)}
-        return sum(marginal_score_matching(score, task, run, **weights, own=own))
+        return sum(marginal_score_matching(score, task, run, **weights, relative=relative))
 
     return loss
 
@@ -194,8 +194,8 @@ TWO_STEPS = {
 def test_the_exact_score_is_the_minimiser_with_and_without_weights(name, kappa):
     # Weights that depend on the data leave it in place if no gradient flows through them, on the
     # designs of a policy too.
-    for own in (0.0, 0.5):
-        found = slopes_at_the_exact_score(TWO_STEPS[name], kappa, residual_loss(own))
+    for relative in (0.0, 0.5):
+        found = slopes_at_the_exact_score(TWO_STEPS[name], kappa, residual_loss(relative))
         np.testing.assert_allclose(found, 0, atol=1e-5)
 
 

@@ -137,9 +137,9 @@ def test_a_term_is_nested_monte_carlo_less_the_mean_of_that_on_its_halves():
     thetas = prior_draws(task, base * 2**level, key=key)
 
     def direct(ys: Array, xis: Array) -> Array:
-        own, each = log_likelihood(task, theta, ys, xis), log_likelihoods(task, thetas, ys, xis)
+        log_p0, each = log_likelihood(task, theta, ys, xis), log_likelihoods(task, thetas, ys, xis)
         bounds = [
-            own - jax.nn.logsumexp(part) + math.log(len(part))
+            log_p0 - jax.nn.logsumexp(part) + math.log(len(part))
             for part in (each, each[:6], each[6:])
         ]
         return bounds[0] - 0.5 * (bounds[1] + bounds[2])

@@ -85,8 +85,11 @@ def test_values_are_those_of_the_bounds_on_the_same_draws():
         theta, noise = task.prior.sample(key=jr.key(5)), draw_noise(task, policy, key=key)
         run = rollout(task, policy, theta, noise)
         each = log_likelihoods(task, prior_draws(task, inner, key=key), run.ys, run.xis)
-        own, total = log_likelihood(task, theta, run.ys, run.xis), jnp.log(jnp.exp(each).sum())
-        bounds = lower_log_ratio(own, own, total, inner), upper_log_ratio(own, total, inner)
+        log_p0, total = log_likelihood(task, theta, run.ys, run.xis), jnp.log(jnp.exp(each).sum())
+        bounds = (
+            lower_log_ratio(log_p0, log_p0, total, inner),
+            upper_log_ratio(log_p0, total, inner),
+        )
         return [e(task, policy, theta, noise, inner=inner, key=key) for e in (pce, nmc)], bounds
 
     found, bounds = both(jr.key(1))

@@ -201,7 +201,7 @@ def test_the_loss_is_marginal_score_matching():
         def each(key):
             run = as_run(*one.random_experiment(key=key))
             return marginal_score_matching(
-                Waves(size), TASK, run, lambda_y=lambda_y, lambda_xi=lambda_xi, own=1.0
+                Waves(size), TASK, run, lambda_y=lambda_y, lambda_xi=lambda_xi, relative=1.0
             )
 
         terms = jax.vmap(each)(jr.split(key, batch))

@@ -142,7 +142,7 @@ from scorebed.runs.folder import RunFolder
 
 # A child that is slow to start: when its parent is killed, it has yet to let go of the lock.
 os.register_at_fork(after_in_child=lambda: time.sleep(0.15))
-run = RunFolder.open(Path(sys.argv[1])).own()
+run = RunFolder.open(Path(sys.argv[1])).acquire()
 assert "jax" not in sys.modules  # a folder is opened, or refused, before the slow imports
 child = os.fork()
 if child:
@@ -161,7 +161,7 @@ def test_one_process_owns_a_folder_until_it_is_killed(tmp_path, config, start_py
         with pytest.raises(
             FolderInUseError, match=rf"process {owner.pid} is writing to.* Fix: wait"
         ) as caught:
-            run.own()
+            run.acquire()
         assert time.monotonic() - began < 1
         assert "\n" not in str(caught.value)
         assert RunFolder.open(run.path).read_metrics() == [
@@ -171,7 +171,7 @@ def test_one_process_owns_a_folder_until_it_is_killed(tmp_path, config, start_py
             run.append_metrics(record("score", 2))
         owner.send_signal(signal.SIGKILL)
         owner.wait()
-        run.own()  # although a child of the owner lives on
+        run.acquire()  # although a child of the owner lives on
         run.append_metrics(record("score", 2))
         run.release()
     finally:
@@ -181,10 +181,10 @@ def test_one_process_owns_a_folder_until_it_is_killed(tmp_path, config, start_py
 def test_two_owners_in_one_process_are_two_and_release_lets_the_other_in(run):
     other = RunFolder.open(run.path)
     with pytest.raises(FolderInUseError, match=f"process {os.getpid()} "):
-        other.own()
-    run.own()  # again: nothing happens
+        other.acquire()
+    run.acquire()  # again: nothing happens
     run.release()
-    with other.own() as owner:
+    with other.acquire() as owner:
         owner.write_json_atomic("record.json", {})
 
 
@@ -192,7 +192,7 @@ def test_an_owner_that_has_not_yet_written_its_id_is_waited_for(run):
     (run.path / LOCK).write_text("not a number")
     began = time.monotonic()
     with pytest.raises(FolderInUseError, match="process of unknown id"):
-        RunFolder.open(run.path).own()
+        RunFolder.open(run.path).acquire()
     assert 0.25 < time.monotonic() - began < 1
 
 
@@ -242,7 +242,7 @@ def test_a_record_without_stage_or_step_is_refused(run, bad):
 def test_a_curve_has_no_gap_and_no_duplicate_after_any_crash(tmp_path_factory, kept, torn, resumed):
     run = _fresh(tmp_path_factory)
     resumed = min(resumed, kept)
-    with run.own():
+    with run.acquire():
         run.append_metrics(record("other", 99))
         for step in range(kept + 1):
             run.append_metrics(record("score", step))
@@ -250,7 +250,7 @@ def test_a_curve_has_no_gap_and_no_duplicate_after_any_crash(tmp_path_factory, k
         file.write((json.dumps(record("score", kept + 1, loss=0.125)) + "\n").encode()[:torn])
     whole = torn > len(json.dumps(record("score", kept + 1, loss=0.125)))
     assert len(run.read_metrics("score")) == kept + 1 + whole
-    with run.own():
+    with run.acquire():
         run.truncate_metrics("score", resumed)
         for step in range(resumed + 1, 9):
             run.append_metrics(record("score", step))
@@ -349,7 +349,7 @@ def test_leftovers_of_a_killed_owner_are_cleared_by_the_next_one(run):
     RunFolder.open(run.path).read_metrics()
     assert list(run.path.glob(".tmp-*"))
     run.release()
-    run.own()
+    run.acquire()
     assert not list(run.path.glob(".tmp-*"))
 
 

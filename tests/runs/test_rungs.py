@@ -28,7 +28,7 @@ from scorebed.runs.spending import within_budget
 from scorebed.runs.stage import Progress
 from scorebed.tasks import make_task
 from scorebed.training.stage import Stage
-from scorebed.training.successive_halving import block_size, room, rungs, stretched, taken
+from scorebed.training.successive_halving import block_size, places, rungs, stretched, taken
 
 TASK = make_task("linear-gaussian")
 P, HALVINGS = 5, 2
@@ -82,8 +82,8 @@ def test_rungs_cut_all_steps_at_blocks_and_halve_the_restarts(count, steps, halv
         math.ceil(rung.restarts / 2) for rung in ladder[:-1]
     ]
     assert len(ladder) == 1 + min(halvings, math.ceil(math.log2(count)))
-    # One restart after the other, step by step, as many as there is room for.
-    assert taken(ladder, steps) == sum(room(ladder, step) for step in range(steps))
+    # One restart after the other, step by step, as many as there are places.
+    assert taken(ladder, steps) == sum(places(ladder, step) for step in range(steps))
     if halvings and count > 1:
         longer = stretched(steps, count, **how)
         cost = taken(rungs(longer, count, **how), longer)
@@ -124,7 +124,7 @@ def test_whoever_goes_on_the_charge_covers_it_and_of_equal_costs_it_is_exact():
             steps, going = [24] * P, list(range(P))
             for rung in ladder[:-1]:
                 stopped = set(going) - set(
-                    dice.permutation(going)[: room(ladder, rung.end)].tolist()
+                    dice.permutation(going)[: places(ladder, rung.end)].tolist()
                 )
                 steps = [rung.end if number in stopped else n for number, n in enumerate(steps)]
                 going = [number for number in going if number not in stopped]
@@ -143,7 +143,7 @@ def stage_2(path, config: RunConfig):
     """Policies as stage 2 gives them, from wherever the folder stands; and what it wrote of
     them.
     """
-    folder = RunFolder.open(path).own() if path.exists() else RunFolder.create(path, config)
+    folder = RunFolder.open(path).acquire() if path.exists() else RunFolder.create(path, config)
     with folder:
         work = Execution(folder, config, TASK, progress=Progress())
         stage = stage_of(config)

@@ -109,7 +109,7 @@ BAD_FILES = {
         "jnp of FILE.py, got a module, expected a scorebed task",
         "inherit from IID",
     ),
-    "a class that is none": (
+    "not a task": (
         "my_task.py:Mine",
         "class Mine: pass",
         "got a class that is not a task",

@@ -494,7 +494,7 @@ BROKEN = {
     "a list": lambda _: "[]",
     "another format": broken(lambda d: d.update(format="x")),
     "an unknown field": broken(lambda d: d["experiment"].update(x=1)),
-    "a seed that is none": broken(lambda d: d["experiment"].update(seed="1")),
+    "not a seed": broken(lambda d: d["experiment"].update(seed="1")),
     "a name to break a terminal": broken(lambda d: d["experiment"].update(name="\x1b[2J")),
     "another horizon": broken(lambda d: d["experiment"].update(horizon=4)),
     "a missing event": broken(lambda d: d["events"].pop(1)),

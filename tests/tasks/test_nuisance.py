@@ -291,7 +291,7 @@ def test_both_scores_match_the_same_target():
     """The target's mean given (y, ξ, ψ) is s_c; a score that was told η too, or not told ψ, would
     not be orthogonal to it.
     """
-    weights = {"lambda_y": jnp.ones(()), "lambda_xi": jnp.ones(()), "own": 0.0}
+    weights = {"lambda_y": jnp.ones(()), "lambda_xi": jnp.ones(()), "relative": 0.0}
     zs, noises, rule = grid(P6)
     xis = jnp.asarray(XIS)
 

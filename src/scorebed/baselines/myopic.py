@@ -56,7 +56,7 @@ MOVES = 4
 LEVELS = 16
 # In units of the design space: how far the first round reaches where there are no limits, and the
 # first step around a design.
-REACH = 1.5
+SPREAD = 1.5
 STEP = 0.3
 SHRINK = 0.3
 
@@ -304,11 +304,11 @@ class Myopic(Policy):
         each = jax.vmap(over_particles, in_axes=(0, None, None, None))(
             ys, memory.theta.T, state, xi
         )
-        own = jnp.take_along_axis(each, chosen[:, None], axis=1)[:, 0]
+        log_p0 = jnp.take_along_axis(each, chosen[:, None], axis=1)[:, 0]
         joint = each + jax.nn.log_softmax(memory.log_weights)
         top = joint.max(1)
         marginal = top + jnp.log(jnp.exp(jnp.maximum(joint - top[:, None], NEGLIGIBLE)).sum(1))
-        return (own - marginal).mean()
+        return (log_p0 - marginal).mean()
 
     def _first_candidates(
         self,
@@ -388,7 +388,7 @@ def _all_over(space: Space, normals: Float[Array, "n dx"]) -> Float[Array, "n dx
     without limits.
     """
     if not isinstance(space, Box):
-        return space.constrain(REACH * normals)
+        return space.constrain(SPREAD * normals)
     low, high = jnp.asarray(space.low, normals.dtype), jnp.asarray(space.high, normals.dtype)
     xis = low + (high - low) * ndtr(normals)
     if 2 * 2**space.dim > len(xis):

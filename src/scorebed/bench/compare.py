@@ -185,7 +185,7 @@ def _gone_on(
         expected=f"{method} on {task_name} with {spending}",
         fix="give another folder by --out, or the same task and terms.",
     )
-    run.folder.own()
+    run.folder.acquire()
     return run
 
 

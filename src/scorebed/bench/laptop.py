@@ -1,9 +1,9 @@
-"""What a preset reaches on every task of the paper, by `score` and `jointscore`, beside the paper's
-own figures.
+"""What a preset reaches on every task of the paper, by `score` and `jointscore`, compared with
+the paper's figures.
 
-`jointscore` starts from the score that the run beside it has trained, if it has trained one. Beside
-the contrastive bounds that a run reports stand tight ones of the same policy, by importance or, of
-many sources, by SMC, which no ceiling holds down. Every run has a folder of its own, so that a
+`jointscore` starts from the score that the run by `score` has trained, if there is one. A row has
+the contrastive bounds that the run reports, and tight ones of the same policy: by importance or,
+for many sources, by SMC, which has no ceiling of log(M+1). Every run has its folder, so that a
 bench that was stopped goes on where it was."""
 
 import dataclasses
@@ -177,7 +177,7 @@ def _run(
     """
     if (path / CONFIG).is_file():
         run = open_run(path, BUILT_IN, strict=True)
-        run.folder.own()
+        run.folder.acquire()
         return run
     task = make_task(name)
     request = Request(task_name=name, task=task, preset=preset, method=method, overrides=overrides)

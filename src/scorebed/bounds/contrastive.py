@@ -165,13 +165,13 @@ def _group_bounds(
             task, policy, task.prior.from_latent(z), draw_noise(task, policy, key=named(k, "noise"))
         )
     )(z, keys)
-    own = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
+    log_p0 = jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
     total = contrastive_sum(task, runs.ys, runs.xis, inner, key=named(key, "inner"))
-    lower = lower_log_ratio(own, own, total, inner)
-    upper = upper_log_ratio(own, total, inner)
+    lower = lower_log_ratio(log_p0, log_p0, total, inner)
+    upper = upper_log_ratio(log_p0, total, inner)
     if has_nuisance(task):
-        first = first_terms(task, z, own, runs.ys, runs.xis, inner, key=named(key, "nuisance"))
-        return lower + (first.lower - own), upper + (first.upper - own)
+        first = first_terms(task, z, log_p0, runs.ys, runs.xis, inner, key=named(key, "nuisance"))
+        return lower + (first.lower - log_p0), upper + (first.upper - log_p0)
     return lower, upper
 
 

@@ -293,13 +293,13 @@ def trajectory_bounds(
         return jax.vmap(standard_normal_log_prob)(zs) - jax.vmap(density.log_prob)(zs) + likelihoods
 
     log_total = stream_log_sum(log_weights, inner, CHUNK, ys.dtype)
-    own = log_likelihood(task, task.prior.from_latent(z), ys, xis)
+    log_p0 = log_likelihood(task, task.prior.from_latent(z), ys, xis)
     gain = density.log_prob(z) - standard_normal_log_prob(z)
     return TrajectoryBounds(
-        lower_log_ratio(own, own - gain, log_total, inner),
-        upper_log_ratio(own, log_total, inner),
+        lower_log_ratio(log_p0, log_p0 - gain, log_total, inner),
+        upper_log_ratio(log_p0, log_total, inner),
         gain + math.log(inner + 1),
-        own - gain > log_total,
+        log_p0 - gain > log_total,
         histories + inner + 1,
     )
 

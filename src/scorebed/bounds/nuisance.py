@@ -21,7 +21,7 @@ import jax
 import jax.random as jr
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
-from scorebed.estimators.log_ratios import log_mean, log_mean_with_own
+from scorebed.estimators.log_ratios import log_mean, log_mean_of_all
 from scorebed.inference.importance import stream_log_sum
 from scorebed.rollout import log_likelihoods
 from scorebed.tasks.base import Task
@@ -40,20 +40,20 @@ class FirstTerms(NamedTuple):
 def first_terms(
     task: Task,
     z: Float[Array, "N k"],
-    own: Float[Array, " N"],
+    log_p0: Float[Array, " N"],
     ys: Float[Array, "N T dy"],
     xis: Float[Array, "N T dx"],
     inner: int,
     *,
     key: PRNGKeyArray,
 ) -> FirstTerms:
-    """Of trajectories with latent parameters z and likelihoods `own` = log p(y | ψ_0, η_0, ξ).
+    """Of trajectories with latent parameters z and likelihoods `log_p0` = log p(y | ψ_0, η_0, ξ).
     N·inner·T NLE.
 
     The latent η are shared by the N trajectories, as contrastive parameters are.
     """
     total = jax.vmap(lambda z, y, xi: _conditional_sum(task, z, y, xi, inner, key=key))(z, ys, xis)
-    return FirstTerms(log_mean(total, inner), log_mean_with_own(own, total, inner))
+    return FirstTerms(log_mean(total, inner), log_mean_of_all(log_p0, total, inner))
 
 
 def _conditional_sum(

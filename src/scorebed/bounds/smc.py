@@ -224,12 +224,12 @@ def smc_trajectory_bounds(
     annealing = Annealing(task, ys, xis, density, parts, levels, moves)
     free = annealing.run(particles, None, key=key_free)
     kept = annealing.run(particles, annealing.path_to(z, key=key_path), key=key_kept)
-    own = log_likelihood(task, task.prior.from_latent(z), ys, xis)
+    log_p0 = log_likelihood(task, task.prior.from_latent(z), ys, xis)
     evaluations = (2 * particles + 1) * (1 + levels * moves)
     return TrajectoryBounds(
-        own - kept.log_evidence,
-        own - free.log_evidence,
-        own - kept.alone,
+        log_p0 - kept.log_evidence,
+        log_p0 - free.log_evidence,
+        log_p0 - kept.alone,
         kept.crowded,
         histories + evaluations,
     )

@@ -65,12 +65,12 @@ def one_step_eig(
             theta = task.prior.from_latent(z)
             y = task.outcome(theta, task.initial(theta), xi, eps)
             log_prob = lambda theta: task.log_prob(y, theta, task.initial(theta), xi)  # noqa: E731
-            own, rest = log_prob(theta), jax.nn.logsumexp(jax.vmap(log_prob)(others))
-            first = own
+            log_p0, rest = log_prob(theta), jax.nn.logsumexp(jax.vmap(log_prob)(others))
+            first = log_p0
             if has_nuisance(task):
                 alike = jax.vmap(task.prior.from_latent)(resample_nuisance(task, z, other_zs[::-1]))
                 first = log_mean(jax.nn.logsumexp(jax.vmap(log_prob)(alike)), inner)
-            return lower_log_ratio(first, own, rest, inner)
+            return lower_log_ratio(first, log_p0, rest, inner)
 
         return jax.vmap(gain)(zs, noise).mean()
 

@@ -58,15 +58,15 @@ def run(arguments: list[str]) -> int:
             )
         )
     except Exception as error:
-        told = _in_user_task(error)
-        if told is None:
+        explained = _in_user_task(error)
+        if explained is None:
             raise
-        return complain(told)
+        return complain(explained)
     return 0
 
 
 def _in_user_task(error: Exception) -> ScorebedError | None:
-    """An error inside of the user's own task, told by its line. Such a task is there only if its
+    """An error inside of the user's task, with its line. Such a task is there only if its
     module was loaded.
     """
     if "scorebed.user_errors" not in sys.modules:

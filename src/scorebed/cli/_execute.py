@@ -9,7 +9,7 @@ import numpy as np
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._parts import RunParts
 from scorebed.cli._progress import Bars
-from scorebed.diagnostics import REMEDY, Coverage, out_of_reach
+from scorebed.diagnostics import REMEDY, Coverage, uncovered
 from scorebed.report import write_report
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import CONTRASTIVE, ceiling_sentence, in_words, tighter
@@ -52,7 +52,7 @@ def execute(
 
 
 def show(record: dict[str, Any], path: str) -> None:
-    """The bounds of a run beside its references, for a person."""
+    """The bounds of a run and of its references, for a person."""
     rows = [("policy " + record["policy"], record)] + [
         (n, b) for n, b in record["references"].items()
     ]
@@ -82,7 +82,7 @@ def show(record: dict[str, Any], path: str) -> None:
     if saturated:
         print_text(saturated)
     if "coverage" in record and (
-        far := out_of_reach(Coverage(np.asarray(record["coverage"]["outside_by_step"])))
+        far := uncovered(Coverage(np.asarray(record["coverage"]["outside_by_step"])))
     ):
         print_text(f"{far}. {REMEDY} The plot: scorebed diagnose {path}")
     print_text(

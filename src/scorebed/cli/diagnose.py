@@ -91,7 +91,7 @@ def diagnose(
     result = {"run": str(run), "task": loaded.config.task, **found.values()}
     picture = io.BytesIO()
     draw_diagnosis(found).savefig(picture, format="png", dpi=150)
-    with RunFolder.open(run).own() as folder:
+    with RunFolder.open(run).acquire() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())
     write_report(run, parts=given)

@@ -28,7 +28,7 @@ def resume(
     context = device_mesh(devices)
     given = parts.read()
     found = open_run(run, given, strict=True)
-    with found.folder.own() as folder:
+    with found.folder.acquire() as folder:
         execute(
             folder,
             found.config,

@@ -6,7 +6,7 @@ their way into the gradient; `verdict` says all of it in one sentence. `diagnose
 """
 
 from scorebed.diagnostics.conditioning import conditioning
-from scorebed.diagnostics.coverage import REACH, SLACK, Coverage, coverage
+from scorebed.diagnostics.coverage import NEIGHBOURS, SLACK, Coverage, coverage
 from scorebed.diagnostics.diagnosis import BATCHES, Comparison, Diagnosis, diagnose
 from scorebed.diagnostics.gradient_error import (
     GradientError,
@@ -21,8 +21,8 @@ from scorebed.diagnostics.verdict import (
     FEW_DRAWS,
     REMEDY,
     RelativeBias,
-    out_of_reach,
     relative_bias,
+    uncovered,
     verdict,
     verdict_without_truth,
 )
@@ -30,7 +30,7 @@ from scorebed.diagnostics.verdict import (
 __all__ = [
     "BATCHES",
     "FEW_DRAWS",
-    "REACH",
+    "NEIGHBOURS",
     "REMEDY",
     "SLACK",
     "Comparison",
@@ -46,9 +46,9 @@ __all__ = [
     "diagnose",
     "effective_draws",
     "gradient_error",
-    "out_of_reach",
     "relative_bias",
     "score_error",
+    "uncovered",
     "verdict",
     "verdict_without_truth",
 ]

@@ -16,14 +16,14 @@ from scorebed.rollout import simulate
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
 
-REACH = 0.99  # quantile of the distances within the pool, each to its nearest neighbour
-# Times that is out of reach: a step that always asks for one design must not fall into a gap of
-# the pool by chance.
+NEIGHBOURS = 0.99  # quantile of the distances within the pool, each to its nearest neighbour
+# Times that distance counts as uncovered: a step that always asks for one design must not fall into
+# a gap of the pool by chance.
 SLACK = 2.0
 
 
 class Coverage(NamedTuple):
-    """The share of the policy's designs out of the sampler's reach, by step."""
+    """The share of the policy's designs that the sampler does not cover, by step."""
 
     outside: Float[np.ndarray, " T"]
 
@@ -43,7 +43,7 @@ def coverage(
 ) -> Coverage:
     """Which of the policy's designs resemble those that the score was trained on, step by step.
 
-    A design is out of reach if the nearest of `pool` sampler designs of the same step is more than
+    A design is not covered if the nearest of `pool` sampler designs of the same step is more than
     twice as far as 99% of the pool are from their nearest neighbours, in normalised designs. It
     looks at one step at a time: a sequence of familiar designs may still be a new one. No NLE."""
     require(
@@ -69,7 +69,9 @@ def _outside(
     def step(each: tuple[Array, Array]) -> Scalar:
         pooled, asked = each
         within = jnp.where(jnp.eye(pool, dtype=bool), jnp.inf, _distances(pooled, pooled)).min(1)
-        limit = SLACK * jnp.quantile(within, REACH) + 1e-6  # a sampler may repeat itself exactly
+        limit = (
+            SLACK * jnp.quantile(within, NEIGHBOURS) + 1e-6
+        )  # a sampler may repeat itself exactly
         return jnp.mean((_distances(asked, pooled).min(1) > limit).astype(asked.dtype))
 
     by_step = [jnp.swapaxes(task.designs.normalise(xis), 0, 1) for xis in (pooled, asked)]

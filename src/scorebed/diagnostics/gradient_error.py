@@ -141,12 +141,12 @@ def _gradient_group(
         runs = jax.vmap(
             lambda theta, noise: rollout(task, eqx.combine(params, frozen), theta, noise)
         )(thetas, noises)
-        return runs.ys, runs.xis, _own(task, runs)
+        return runs.ys, runs.xis, _log_p0(task, runs)
 
-    (ys, xis, own), pull_back = jax.vjp(roll, params)
+    (ys, xis, log_p0), pull_back = jax.vjp(roll, params)
     # Additive noise makes the likelihood term of the score's gradient zero for every sample, up to
     # rounding.
-    likelihood = jnp.full_like(own, 0.0 if task.additive_noise else 1 / size)
+    likelihood = jnp.full_like(log_p0, 0.0 if task.additive_noise else 1 / size)
 
     def gradient(value: ScoreValue, likelihood: Array) -> Array:
         fisher = 1 / size if policy.adaptive else 0.0
@@ -154,15 +154,15 @@ def _gradient_group(
 
     mu, passes = truth(named(key, "truth")).evaluate(ys, xis)
     s = jax.vmap(score)(ys, xis)
-    error = gradient(ScoreValue(s.y - mu.y, s.xi - mu.xi), jnp.zeros_like(own))
+    error = gradient(ScoreValue(s.y - mu.y, s.xi - mu.xi), jnp.zeros_like(log_p0))
 
     def contrast(params: PyTree, inner: int) -> Scalar:
         """PCE; no two trajectories share draws."""
 
-        def one(y: Array, xi: Array, own: Array, key: PRNGKeyArray) -> Scalar:
+        def one(y: Array, xi: Array, log_p0: Array, key: PRNGKeyArray) -> Scalar:
             others = jax.vmap(lambda k: task.prior.sample(key=k))(jr.split(key, inner))
             total = jax.nn.logsumexp(log_likelihoods(task, others, y, xi))
-            return lower_log_ratio(own, own, total, inner)
+            return lower_log_ratio(log_p0, log_p0, total, inner)
 
         return jax.vmap(one)(*roll(params), jr.split(named(key, "contrast", inner), size)).mean()
 
@@ -245,7 +245,7 @@ def _gradient_error(
     return GradientError(squared_norm(errors), norm, variance, len(means) * size)
 
 
-def _own(task: Task, runs: Trajectory) -> Float[Array, " N"]:
+def _log_p0(task: Task, runs: Trajectory) -> Float[Array, " N"]:
     return jax.vmap(lambda run: log_likelihood(task, run.theta, run.ys, run.xis))(runs)
 
 

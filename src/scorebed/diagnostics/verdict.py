@@ -27,7 +27,7 @@ def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
 
     The gradient at a trained policy is close to zero, so that any bias is large against it; that at
     the untrained policy, among `others`, is the one that matters. NaN where no gradient
-    can be told from zero."""
+    differs from zero."""
     norm = max(e.squared_norm.value for e in (error, *others))
     if not norm > 0:
         return RelativeBias(math.nan, math.nan)
@@ -35,24 +35,23 @@ def relative_bias(error: GradientError, *others: GradientError) -> RelativeBias:
     return RelativeBias(math.sqrt(max(value, 0) / norm), math.sqrt(max(value + 2 * se, 0) / norm))
 
 
-def out_of_reach(covered: Coverage) -> str:
+def uncovered(covered: Coverage) -> str:
     """What a policy does where its score was not trained, in words; nothing while that is rare."""
     if covered.share <= OUTSIDE:
         return ""
     worst = int(covered.outside.argmax())
     return (
-        f"{covered.share:.0%} of the policy's designs lie outside of the sampler's reach "
-        f"({covered.outside[worst]:.0%} at step {worst + 1}), where the score was not trained"
+        f"{covered.share:.0%} of the policy's designs are not covered by the sampler "
+        f"({covered.outside[worst]:.0%} at step {worst + 1}): the score was not trained there"
     )
 
 
 def verdict_without_truth(covered: Coverage) -> str:
     """One sentence about a score without a ground truth."""
-    if sentence := out_of_reach(covered):
+    if sentence := uncovered(covered):
         return f"Doubtful: {sentence}. {REMEDY}"
     return (
-        "Unknown: there is no truth to compare with, but the policy stays within the sampler's "
-        "reach."
+        "Unknown: there is no truth to compare with, but the sampler covers the policy's designs."
     )
 
 
@@ -70,13 +69,13 @@ def verdict(bias: RelativeBias, covered: Coverage, *, ess: float = math.inf) -> 
         f"{bias.upper:.1%})"
     )
     if math.isnan(bias.value):
-        return "Undecided: the true gradient cannot be told from zero; use more --outer."
+        return "Undecided: the true gradient cannot be distinguished from zero; use more --outer."
     if bias.value >= FAIR:
         return f"Poor: {size}; train the score longer."
-    if sentence := out_of_reach(covered):
+    if sentence := uncovered(covered):
         return f"Doubtful: {sentence}; {size}. {REMEDY}"
     if bias.upper >= FAIR:
         return f"Undecided: {size}; use more --outer."
     if bias.value >= GOOD:
-        return f"Fair: {size}, and its policy stays within the sampler's reach."
-    return f"Good: {size}, and its policy stays within the sampler's reach."
+        return f"Fair: {size}, and the sampler covers its policy's designs."
+    return f"Good: {size}, and the sampler covers its policy's designs."

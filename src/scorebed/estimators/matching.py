@@ -46,20 +46,21 @@ def marginal_score_matching(
     *,
     lambda_y: Float[Array, "*dy"],
     lambda_xi: Float[Array, "*dx"],
-    own: float,
+    relative: float,
 ) -> MatchingTerms:
     """λ_y r_y² and λ_ξ r_ξ², summed over steps and coordinates. T NLE, and those of the score.
 
-    With `own` > 0 every residual is also divided by 1 + own · Tn · λ s² (n coordinates), behind a
-    stop-gradient: the squared size of the score at that step, in units of the typical one where λ
-    makes both parts of order one. Such a weight depends on (y, ξ) alone, and keeps a few large
-    scores from drowning the others. Both scores of a pair are regressed on the same target."""
+    With `relative` > 0 every residual is also divided by 1 + relative · Tn · λ s² (n
+    coordinates), behind a stop-gradient: the squared size of the score at that step, in units of
+    the typical one where λ makes both parts of order one. Such a weight depends on (y, ξ) alone,
+    and keeps a few large scores from drowning the others. Both scores of a pair are regressed on
+    the same target."""
     target = conditional_score(task, run)
     values = [each(run.ys, run.xis) for each in score.parts(run.theta)]
 
     def part(value: Array, target: Array, scale: Array) -> Scalar:
         size = value.size * (scale * value**2).mean(-1, keepdims=True)
-        return (scale * (value - target) ** 2 / (1 + own * jax.lax.stop_gradient(size))).sum()
+        return (scale * (value - target) ** 2 / (1 + relative * jax.lax.stop_gradient(size))).sum()
 
     return MatchingTerms(
         _total([part(value.y, target.y, lambda_y) for value in values]),

@@ -85,8 +85,8 @@ def draw_level(*, cap: int, tau: float, key: PRNGKeyArray) -> Int[Array, ""]:
 def level_term(task: Task, run: Trajectory, level: int, *, base: int, key: PRNGKeyArray) -> Scalar:
     """Δ_l of one trajectory. M_0 2^l·T NLE, and T for θ_0 at level 0; at all others it cancels."""
     if level == 0:
-        own = log_likelihood(task, run.theta, run.ys, run.xis)
-        return upper_log_ratio(own, contrastive(task, run, base, key=key), base)
+        log_p0 = log_likelihood(task, run.theta, run.ys, run.xis)
+        return upper_log_ratio(log_p0, contrastive(task, run, base, key=key), base)
     each = log_likelihoods(task, prior_draws(task, base * 2**level, key=key), run.ys, run.xis)
     first, second = jax.nn.logsumexp(each.reshape(2, -1), axis=1)
     half = 0.5 * (first - second)

@@ -36,9 +36,9 @@ def pce(
     """
     refuse_nuisance(task, "this PCE", "use pce_of_interest.")
     run = rollout(task, policy, theta, noise)
-    own = log_likelihood(task, theta, run.ys, run.xis)
+    log_p0 = log_likelihood(task, theta, run.ys, run.xis)
     others = contrastive(task, run, inner, key=key)
-    return lower_log_ratio(own, own, others, inner) - price(task, run.xis)
+    return lower_log_ratio(log_p0, log_p0, others, inner) - price(task, run.xis)
 
 
 def pce_of_interest(
@@ -54,13 +54,13 @@ def pce_of_interest(
     term too is an average, over M draws of p(η | ψ_0). (2M + 1)·T NLE.
     """
     run = rollout(task, policy, task.prior.from_latent(z), noise)
-    own = log_likelihood(task, run.theta, run.ys, run.xis)
+    log_p0 = log_likelihood(task, run.theta, run.ys, run.xis)
     others = contrastive(task, run, inner, key=key)
     fresh = resample_nuisance(task, z, jr.normal(named(key, "nuisance"), (inner, len(z))))
     first = jax.nn.logsumexp(
         log_likelihoods(task, jax.vmap(task.prior.from_latent)(fresh), run.ys, run.xis)
     )
-    lower = lower_log_ratio(log_mean(first, inner), own, others, inner)
+    lower = lower_log_ratio(log_mean(first, inner), log_p0, others, inner)
     return lower - price(task, run.xis)
 
 
@@ -78,9 +78,9 @@ def nmc(
     """
     refuse_nuisance(task, "nested Monte Carlo", "use the score, or pce_of_interest.")
     run = rollout(task, policy, theta, noise)
-    own = log_likelihood(task, theta, run.ys, run.xis)
+    log_p0 = log_likelihood(task, theta, run.ys, run.xis)
     others = contrastive(task, run, inner, key=key)
-    return upper_log_ratio(own, others, inner) - price(task, run.xis)
+    return upper_log_ratio(log_p0, others, inner) - price(task, run.xis)
 
 
 def contrastive(task: Task, run: Trajectory, inner: int, *, key: PRNGKeyArray) -> Scalar:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import equinox as eqx
 from jaxtyping import PyTree
 
-from scorebed.methods.base import Job, require_room
+from scorebed.methods.base import Job, require_affordable
 from scorebed.methods.gradient import GradientMethod
 from scorebed.tasks.base import Task
 from scorebed.training.contrastive import contrastive_terms
@@ -39,5 +39,5 @@ class ContrastiveMethod(GradientMethod):
         """As many contrastive parameters as a budget pays for, as in the paper."""
         least = dataclasses.replace(self, inner=1).nle(job)
         each = dataclasses.replace(self, inner=2).nle(job) - least
-        require_room(budget, least)
+        require_affordable(budget, least)
         return dataclasses.replace(self, inner=1 + (budget - least) // each)

@@ -11,7 +11,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 from scorebed._jit import jit_once
 from scorebed.densities.mixture_posterior import MixturePosterior
 from scorebed.keys import named
-from scorebed.methods.base import Job, require_room
+from scorebed.methods.base import Job, require_affordable
 from scorebed.methods.fields import Count, Decay, NonNegative, Positive, whole
 from scorebed.methods.gradient import GradientMethod, capped
 from scorebed.methods.sections import require_falling
@@ -53,10 +53,10 @@ class UpfrontDensity(GradientMethod):
         network busy for hours: mostly (`Job.capped`) there are no more steps than in the preset.
         """
         if job.taken_over:
-            require_room(budget, self.nle(job))
+            require_affordable(budget, self.nle(job))
             return self
         one, two = (self.with_network_steps(n).nle(job) for n in (1, 2))
-        require_room(budget, one)
+        require_affordable(budget, one)
         steps = 1 + (budget - one) // (two - one)
         return self.with_network_steps(capped(job, steps, self.network.steps))
 

@@ -37,7 +37,7 @@ def renamed(section: str, key: str, method: str) -> tuple[str, str]:
         owner = own_table(method) if method in (*WITH_FLOW, *WITH_POSTERIOR) else POSTERIOR
         return owner, key if method in WITH_FLOW else OF_POSTERIOR.get(key, key)
     new, name = MOVED.get((section, key), (section, key))
-    if new == OWN:  # settings of some methods; told to others as it was written
+    if new == OWN:  # settings of some methods; reported to others as written
         owns = method in METHODS and name in settings_of(METHODS[method])
         return (own_table(method), name) if owns else (section, key)
     return new, name

@@ -75,7 +75,7 @@ class Method(eqx.Module):
 
     Attributes:
         needs_density: whether the likelihood of the model is evaluated.
-        serves_nuisance: whether parameters of interest can be told from a nuisance.
+        serves_nuisance: whether it serves tasks with nuisance parameters.
         compared_with_random: whether a run bounds random designs too.
         has_own_policy: whether it is tied to one policy.
         designs_in_words: what its designs are, for a report.
@@ -99,9 +99,9 @@ class Method(eqx.Module):
     needs_density: ClassVar[bool] = True
     """Whether the likelihood of the model is evaluated."""
     serves_nuisance: ClassVar[bool] = False
-    """Whether parameters of interest can be told from a nuisance."""
+    """Whether it serves tasks with nuisance parameters."""
     compared_with_random: ClassVar[bool] = True
-    """Whether random designs are bounded beside its policy."""
+    """Whether a run bounds random designs too."""
     has_own_policy: ClassVar[bool] = False
     """Whether it is tied to one policy: no other can be trained by it."""
     designs_in_words: ClassVar[str] = "adaptive designs of the trained policy"
@@ -111,7 +111,7 @@ class Method(eqx.Module):
 
     @property
     def policy_settings(self) -> PolicyTraining | None:
-        """The settings of its training of policies; None if it has none of ours."""
+        """The settings of its training of policies; None without a section [policy_training]."""
         return None
 
     @property
@@ -194,7 +194,7 @@ class Method(eqx.Module):
         )
 
     def policy_of(self, trained: Any) -> Policy:
-        """The policy in what was trained: itself, unless something was trained beside it."""
+        """The policy in what was trained: itself, unless something was trained with it."""
         policy: Policy = trained
         return policy
 
@@ -213,7 +213,7 @@ class Method(eqx.Module):
         """The same method with the largest sizes that a budget allows; refused if its smallest
         version costs more.
         """
-        require_room(budget, self.nle(job))
+        require_affordable(budget, self.nle(job))
         return self
 
     def with_steps(self: SomeMethod, job: Job, upfront: int | None, policies: int) -> SomeMethod:
@@ -262,7 +262,7 @@ def _not_served(
     )
 
 
-def require_room(budget: int, least: int) -> None:
+def require_affordable(budget: int, least: int) -> None:
     """Refuse a budget that does not pay for the least that a run can do."""
     if budget < least:
         raise InvalidValueError(

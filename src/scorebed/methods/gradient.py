@@ -15,7 +15,7 @@ from scorebed.bounds import BOUNDS
 from scorebed.bounds.gain import Gain
 from scorebed.errors import require
 from scorebed.keys import named
-from scorebed.methods.base import Job, Method, require_room
+from scorebed.methods.base import Job, Method, require_affordable
 from scorebed.methods.sections import PolicyTraining
 from scorebed.policies.base import Policy
 from scorebed.rollout import Noise
@@ -78,7 +78,7 @@ class GradientMethod(Method):
         return FixedCost(self.step_nle(job))
 
     def batch(self, job: Job, learned: Any, name: str, count: int) -> Any:
-        """The untrained policies of a stage, with whatever trains beside them."""
+        """The untrained policies of a stage, with whatever is trained with them."""
         del learned
         return fresh_policies(job.make_policy, job.task, count, key=named(job.key, name, "init"))
 
@@ -116,7 +116,7 @@ class GradientMethod(Method):
             steps = self._longest_halved(budget, job)
         else:
             each = self.nle(job) // training.steps
-            require_room(budget, each)
+            require_affordable(budget, each)
             steps = budget // each
         return longer(self, capped(job, steps, training.steps))
 
@@ -143,7 +143,7 @@ class GradientMethod(Method):
         """The most steps that fit, where rungs make their cost uneven."""
         counts = [count for _, count in job.groups(self.parts(job)) if count]
         each = self.step_nle(job)
-        require_room(budget, longer(self, 1).nle(job))
+        require_affordable(budget, longer(self, 1).nle(job))
         return most(
             lambda steps: each * sum(taken(ladder(self, steps, n), steps) for n in counts),
             budget,

@@ -12,7 +12,7 @@ from scorebed.baselines.iosmc.settings import IOSMCSettings
 from scorebed.baselines.iosmc.training import realised_nle, start_iosmc, train_iosmc
 from scorebed.errors import require
 from scorebed.keys import named
-from scorebed.methods.base import Job, Method, require_room
+from scorebed.methods.base import Job, Method, require_affordable
 from scorebed.methods.fields import LARGEST, Count, NonNegative, whole
 from scorebed.methods.gradient import adam, monitor, static_training
 from scorebed.methods.pce import PCEMethod
@@ -152,7 +152,7 @@ class IOSMCMethod(Method):
         does not.
         """
         groups = len(job.groups(self.parts(job)))
-        require_room(budget, groups * self.bill(job, 1).upper)
+        require_affordable(budget, groups * self.bill(job, 1).upper)
         least = self.bill(job, 2).lower - self.bill(job, 1).lower
         return self._of_steps(budget // groups // least)
 

@@ -1,4 +1,4 @@
-"""The joint form of ScoreBED: after stage 1 the score goes on learning beside every policy, half of
+"""The joint form of ScoreBED: after stage 1 the score goes on learning with every policy, half of
 it from the policy's own experiments.
 """
 
@@ -38,7 +38,7 @@ class JointScoreMethod(ByScore):
     score: ScoreSection
     policy_training: PolicyTraining
     score_rate: Positive = 3e-4
-    """Peak learning rate of a score that goes on learning beside its policy."""
+    """Peak learning rate of a score that goes on learning with its policy."""
 
     @property
     def score_file(self) -> str:
@@ -50,7 +50,7 @@ class JointScoreMethod(ByScore):
             self.score.training is not None,
             "score.kind",
             got=self.score.name,
-            expected="a score that learns beside the policy of method jointscore",
+            expected="a score that learns with the policy of method jointscore",
             fix="use --set score.kind=particles.",
         )
 

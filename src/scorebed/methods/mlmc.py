@@ -11,7 +11,7 @@ from jaxtyping import Int, PyTree
 
 from scorebed.estimators.mlmc import expected_nle, padded_nle
 from scorebed.keys import named
-from scorebed.methods.base import Job, require_room
+from scorebed.methods.base import Job, require_affordable
 from scorebed.methods.fields import Count, Positive, whole
 from scorebed.methods.gradient import GradientMethod, ladder, longer
 from scorebed.methods.sections import PolicyTraining
@@ -44,7 +44,7 @@ class MLMCMethod(GradientMethod):
         return DrawnCost(lambda count, steps: self._drawn(job, name, count, steps))
 
     def within(self, budget: int, job: Job) -> "MLMCMethod":
-        """As many steps as their realised costs leave room for."""
+        """As many steps as a budget pays for, at their realised costs."""
         if self.policy_training.halvings:
             return longer(self, self._longest_halved_drawn(budget, job))
         groups = job.groups(self.parts(job))
@@ -52,7 +52,7 @@ class MLMCMethod(GradientMethod):
         longest = max(1, budget // lowest)
         costs = [self._drawn(job, name, count, longest).sum(0) for name, count in groups]
         total = np.cumsum(np.sum(costs, axis=0))
-        require_room(budget, int(total[0]))
+        require_affordable(budget, int(total[0]))
         return longer(self, int(np.searchsorted(total, budget, side="right")))
 
     def record(self, job: Job, steps: Sequence[int]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The myopic designer: nothing is trained; each design is found anew in every experiment."""
+"""The myopic designer: nothing is trained; each design is searched for during the experiment."""
 
 from typing import ClassVar
 

@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray, PyTree
 
 from scorebed.errors import UnknownNameError, require
 from scorebed.keys import named
-from scorebed.methods.base import Job, require_room
+from scorebed.methods.base import Job, require_affordable
 from scorebed.methods.fields import Count, Name
 from scorebed.methods.gradient import GradientMethod
 from scorebed.methods.sections import PolicyTraining, ScoreTraining
@@ -207,7 +207,7 @@ class ByScore(GradientMethod):
         kind of score. Steps of stage 2 where there is no stage 1 to pay for.
         """
         if job.taken_over:
-            require_room(budget, self.nle(job))
+            require_affordable(budget, self.nle(job))
             return self
         training = self.score.training
         if training is None:
@@ -218,7 +218,7 @@ class ByScore(GradientMethod):
         if smaller is not None and budget < rest + min(ENOUGH_STEPS, training.steps) * step:
             section = dataclasses.replace(self.score, kind=smaller)
             return dataclasses.replace(self, score=section).within(budget, job)
-        require_room(budget, rest + step)
+        require_affordable(budget, rest + step)
         return self.with_score_steps((budget - rest) // step)
 
     def with_steps(
@@ -256,10 +256,10 @@ class ScoreMethod(ByScore):
 
 def residual_weights(training: ScoreTraining, job: Job, *, key: PRNGKeyArray) -> Weights:
     """The weights of the residuals of score matching: given, or found by a pilot."""
-    own = 0.0 if training.weights == "none" else 1.0
+    relative = 0.0 if training.weights == "none" else 1.0
     if training.lambda_y == "auto":
-        return automatic_weights(job.task, job.sampler, own=own, key=key)
-    return Weights(jnp.asarray(training.lambda_y), jnp.ones(()), own)
+        return automatic_weights(job.task, job.sampler, relative=relative, key=key)
+    return Weights(jnp.asarray(training.lambda_y), jnp.ones(()), relative)
 
 
 def pilot_nle(task: Task) -> int:

@@ -83,7 +83,7 @@ class ScoreTraining:
     clip: Positive
     """Largest norm of a gradient; longer ones are shortened to it."""
     lambda_y: WeightOrAuto = "auto"
-    """Weight of the y-residuals beside the ξ-residuals, or 'auto' for the ratio of their sizes."""
+    """Weight of the y-residuals relative to the ξ-residuals; 'auto': the ratio of their sizes."""
     weights: Annotated[str, choice("none", "score", "learned")] = "none"
     """Weights of the residuals by (y, ξ): none, one over the squared size of the score, or learned
     from the residuals.

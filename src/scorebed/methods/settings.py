@@ -96,7 +96,7 @@ class PairError(InvalidValueError):
 
 
 def make_section(section: Callable[..., Made], values: Mapping[str, Any], prefix: str) -> Made:
-    """A section of checked values; what does not go together is told with the section's name."""
+    """A section of checked values; settings that do not go together are refused by name."""
     try:
         return section(**values)
     except PairError as error:

@@ -31,7 +31,7 @@ class _Placed(Policy):
     """
 
     inside: eqx.AbstractVar[Policy]
-    reach: eqx.AbstractVar[FeasibleRange]
+    range: eqx.AbstractVar[FeasibleRange]
 
     @property
     def unwrapped(self) -> Policy:
@@ -60,10 +60,10 @@ class _Placed(Policy):
     @property
     def max_steps(self) -> int:
         most = self.inside.max_steps
-        return self.reach.horizon if most is None else min(most, self.reach.horizon)
+        return self.range.horizon if most is None else min(most, self.range.horizon)
 
     def extended(self, horizon: int, *, key: PRNGKeyArray) -> Policy:
-        longest = self.reach.horizon
+        longest = self.range.horizon
         require(
             horizon <= longest,
             "the number of steps",
@@ -87,10 +87,10 @@ class _Placed(Policy):
         return self.inside.sample_noise(horizon, key=key)
 
     def init(self) -> ConstrainedMemory:
-        return ConstrainedMemory(self.inside.init(), self.reach.start(), jnp.zeros((), jnp.int32))
+        return ConstrainedMemory(self.inside.init(), self.range.start(), jnp.zeros((), jnp.int32))
 
     def design(self, memory: ConstrainedMemory, noise: Float[Array, " n"]) -> Float[Array, " dx"]:
-        return self.reach.place(
+        return self.range.place(
             self.inside.design(memory.inside, noise), memory.previous, memory.step
         )
 
@@ -104,7 +104,7 @@ class Constrained(_Placed):
     """A policy that obeys; made by `obedient`."""
 
     inside: Policy
-    reach: FeasibleRange = eqx.field(static=True)
+    range: FeasibleRange = eqx.field(static=True)
 
 
 class ConstrainedStochastic(_Placed, StochasticPolicy):
@@ -113,10 +113,10 @@ class ConstrainedStochastic(_Placed, StochasticPolicy):
     """
 
     inside: StochasticPolicy
-    reach: FeasibleRange = eqx.field(static=True)
+    range: FeasibleRange = eqx.field(static=True)
 
     def log_prob(self, xi: Float[Array, " dx"], memory: ConstrainedMemory) -> Scalar:
-        free, log_slope = self.reach.lift(xi, memory.previous, memory.step)
+        free, log_slope = self.range.lift(xi, memory.previous, memory.step)
         return self.inside.log_prob(free, memory.inside) - log_slope.sum()
 
 
@@ -124,8 +124,8 @@ def obedient(task: Task, policy: Policy) -> Policy:
     """The same policy under the constraint of a task; itself if the task has none, or if it obeys
     already.
     """
-    reach = task.feasible
-    if reach is None:
+    feasible = task.feasible
+    if feasible is None:
         return policy
     if not isinstance(policy, Policy):
         raise InvalidValueError(
@@ -137,5 +137,5 @@ def obedient(task: Task, policy: Policy) -> Policy:
     if policy.obeys_constraint:
         return policy
     if isinstance(policy, StochasticPolicy):
-        return ConstrainedStochastic(policy, reach)
-    return Constrained(policy, reach)
+        return ConstrainedStochastic(policy, feasible)
+    return Constrained(policy, feasible)

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 from scorebed.tasks.base import Gaussian, Task
 
 DRAWS, CANDIDATES, ASCENT = 1024, 64, 60
-REACH = 1.5  # of the candidates, in units of the space
+SPREAD = 1.5  # of the candidates, in units of the space
 STEP, LAST = 0.1, 1e-3  # length of the first step uphill, and of the last one relative to it
 TRIES, ROUNDS, RIDGE = 8, 20, 1e-3
 
@@ -56,7 +56,7 @@ def _information(task: Task, z: Float[Array, " k"], u: Float[Array, " dx"]) -> S
 
 def _most_telling(task: Task, z: Float[Array, " k"], *, key: PRNGKeyArray) -> Float[Array, " dx"]:
     """The best of some random designs, and from there uphill by steps of a length that shrinks."""
-    first = REACH * jr.normal(key, (CANDIDATES, task.designs.dim))
+    first = SPREAD * jr.normal(key, (CANDIDATES, task.designs.dim))
     u = first[jax.vmap(lambda u: _information(task, z, u))(first).argmax()]
 
     def uphill(u: Array, length: Array) -> tuple[Array, None]:

@@ -1,4 +1,4 @@
-"""The sizes of a run, by preset, task, method and number of policies: TOML files beside this one.
+"""The sizes of a run, by preset, task, method and number of policies: TOML files next to this one.
 
 `general.toml` explains their headings; `reader.py` puts them together."""
 

@@ -77,7 +77,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: Path, *, on_warning: OnWarning = _log) -> "RunFolder":
-        """A run that exists, for reading. `own` makes it one to write to."""
+        """A run that exists, for reading. `acquire` makes it one to write to."""
         missing = (
             "no such folder"
             if not path.exists()
@@ -94,7 +94,7 @@ class RunFolder:
             )
         return cls(path, on_warning=on_warning)
 
-    def own(self) -> "RunFolder":
+    def acquire(self) -> "RunFolder":
         """Become the one process that writes here, or raise `FolderInUseError` at once. Clears up
         after a killed owner.
         """
@@ -202,7 +202,7 @@ class RunFolder:
         from scorebed.runs.config import to_toml
 
         try:
-            self.own()
+            self.acquire()
             replace_file(self.path / CONFIG, to_toml(config).encode())
             with explained("making the run folder", self.path):
                 sync_folder(self.path.parent)
@@ -218,7 +218,7 @@ class RunFolder:
             f"writing to {self.path}",
             got="a folder opened for reading",
             expected="one that this process owns",
-            fix="call own() first.",
+            fix="call acquire() first.",
         )
 
     def _json_path(self, name: str) -> Path:

@@ -25,7 +25,7 @@ class EvaluationConfig:
     select_inner: Count
     """Number of contrastive parameters of the bounds that choose the best policy."""
     references: Flag = True
-    """Whether random designs and trained static ones are bounded beside the policy."""
+    """Whether random designs and trained static ones are bounded as well as the policy."""
 
 
 def _numbers(value: Any, depth: int) -> Any:

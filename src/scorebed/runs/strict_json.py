@@ -21,8 +21,8 @@ def dumps(value: Any, *, indent: int | None = None) -> str:
 
 
 def loads(text: str | bytes) -> Json:
-    """The value of a JSON text; raises `ValueError` for anything that is none, non-finite numbers
-    and repeated keys included.
+    """The value of a JSON text; raises `ValueError` for anything else, non-finite numbers and
+    repeated keys included.
     """
     try:
         return json.loads(

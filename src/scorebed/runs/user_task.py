@@ -211,8 +211,8 @@ def _execute(path: Path, data: bytes, digest: str) -> types.ModuleType:
     module = types.ModuleType(f"{PREFIX}{re.sub(r'[^0-9a-zA-Z]', '_', path.stem)}_{digest[:8]}")
     module.__file__ = str(path)
     sys.modules[module.__name__] = module  # where dataclasses look for a class's own module
-    beside = str(path.parent.resolve())
-    sys.path.insert(0, beside)  # a file may import its neighbours, as a script may
+    neighbours = str(path.parent.resolve())
+    sys.path.insert(0, neighbours)  # a file may import its neighbours, as a script may
     try:
         exec(compile(data, str(path), "exec"), vars(module))
     except SyntaxError as error:
@@ -225,7 +225,7 @@ def _execute(path: Path, data: bytes, digest: str) -> types.ModuleType:
     except (Exception, SystemExit) as error:
         raise explain(error) or ScorebedError(f"{path}: {error}") from error
     finally:
-        sys.path.remove(beside)
+        sys.path.remove(neighbours)
     return module
 
 

@@ -18,7 +18,7 @@ import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Key
 
-from scorebed.diagnostics import REACH, SLACK
+from scorebed.diagnostics import NEIGHBOURS, SLACK
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import simulate
@@ -39,7 +39,8 @@ class Pool:
         self._task = task
         self._pools = np.swapaxes(np.asarray(task.designs.normalise(xis), np.float64), 0, 1)
         self._radii = [
-            max(SLACK * float(np.quantile(_nearest(pool), REACH)), LEAST) for pool in self._pools
+            max(SLACK * float(np.quantile(_nearest(pool), NEIGHBOURS)), LEAST)
+            for pool in self._pools
         ]
 
     def holds(self, index: int, design: Vector) -> bool:

@@ -40,7 +40,7 @@ class Choice(NamedTuple):
 class _Ahead(NamedTuple):
     """The state before an outcome, and what is to be proposed after it."""
 
-    known: ExperimentState
+    state: ExperimentState
     choice: Choice
 
 
@@ -83,12 +83,12 @@ class Journal:
         """The pending proposal, or else a new one."""
         with self.turn:
             while True:
-                known = self.state
-                require_open(self.experiment.name, known)
-                if known.proposal is not None:
-                    self._shown = known.proposal
-                    return known.proposal
-                self._store_proposal(known)
+                state = self.state
+                require_open(self.experiment.name, state)
+                if state.proposal is not None:
+                    self._shown = state.proposal
+                    return state.proposal
+                self._store_proposal(state)
 
     def enter(self, sent: Submission, *, with_next: bool) -> StepRecord:
         """Store an outcome, unless it is stored already; `with_next` the design that follows, by
@@ -102,43 +102,43 @@ class Journal:
             ahead = self._ahead(sent) if with_next else None
             while True:
                 with self.transaction() as entry:
-                    known = entry.state
-                    same = repeated(known, sent)
+                    state = entry.state
+                    same = repeated(state, sent)
                     if same is not None:
                         return same
-                    require_open(self.experiment.name, known)
-                    if known.proposal is not None:
-                        data = sent.data(known.proposal)
+                    require_open(self.experiment.name, state)
+                    if state.proposal is not None:
+                        data = sent.data(state.proposal)
                         record = entry.append(Kind.OBSERVED, data, token=sent.token).records[-1]
-                        if ahead is not None and known.awaits_same(ahead.known):
+                        if ahead is not None and state.awaits_same(ahead.state):
                             entry.append(Kind.PROPOSED, ahead.choice.data())
                         return record
-                require_used(sent, known.step)
-                self._store_proposal(known)
+                require_used(sent, state.step)
+                self._store_proposal(state)
 
     def _ahead(self, sent: Submission) -> _Ahead | None:
         """What the policy asks for once `sent` is stored; None where no design follows: `propose`
         will say why.
         """
-        known = self.state
-        if known.proposal is None or known.step == known.horizon:
+        state = self.state
+        if state.proposal is None or state.step == state.horizon:
             return None
         with contextlib.suppress(ScorebedError):
-            if repeated(known, sent) is None:
-                return _Ahead(known, self._choose(observed(known, sent, known.proposal)))
+            if repeated(state, sent) is None:
+                return _Ahead(state, self._choose(observed(state, sent, state.proposal)))
         return None
 
-    def _store_proposal(self, known: ExperimentState) -> None:
-        """Store what the policy asks for at `known`, unless something happened while that was
+    def _store_proposal(self, state: ExperimentState) -> None:
+        """Store what the policy asks for at `state`, unless something happened while that was
         computed: then the caller looks again.
         """
-        choice = self._choose(known)
+        choice = self._choose(state)
         with self.transaction() as entry:
-            if entry.state.awaits_same(known) and not entry.state.finished:
+            if entry.state.awaits_same(state) and not entry.state.finished:
                 entry.append(Kind.PROPOSED, choice.data())
 
 
-def observed(known: ExperimentState, sent: Submission, proposal: ProposedDesign) -> ExperimentState:
+def observed(state: ExperimentState, sent: Submission, proposal: ProposedDesign) -> ExperimentState:
     """The state that an outcome would lead to."""
     data = sent.data(proposal)
-    return after(known, Event(known.sequence + 1, Kind.OBSERVED, known.step, "", data))
+    return after(state, Event(state.sequence + 1, Kind.OBSERVED, state.step, "", data))

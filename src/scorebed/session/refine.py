@@ -306,10 +306,10 @@ def _each(rest: Task, policy: Policy, key: PRNGKeyArray) -> tuple[Float[Array, "
     def one(key: PRNGKeyArray) -> tuple[Array, ...]:
         theta = rest.prior.sample(key=named(key, "theta"))
         run = rollout(rest, policy, theta, draw_noise(rest, policy, key=named(key, "noise")))
-        own = log_likelihood(rest, theta, run.ys, run.xis)
+        log_p0 = log_likelihood(rest, theta, run.ys, run.xis)
         others = contrastive(rest, run, EVALUATION_INNER, key=named(key, "contrast"))
-        lower = own - jnp.logaddexp(own, others) + math.log(EVALUATION_INNER + 1)
-        return lower, own - others + math.log(EVALUATION_INNER), lower - price(rest, run.xis)
+        lower = log_p0 - jnp.logaddexp(log_p0, others) + math.log(EVALUATION_INNER + 1)
+        return lower, log_p0 - others + math.log(EVALUATION_INNER), lower - price(rest, run.xis)
 
     return jax.lax.map(one, jr.split(key, OUTER), batch_size=CHUNK)
 

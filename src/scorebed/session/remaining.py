@@ -202,7 +202,7 @@ class FeasibleDesigns(eqx.Module):
     measurements in all.
     """
 
-    reach: FeasibleRange = eqx.field(static=True)
+    range: FeasibleRange = eqx.field(static=True)
     limits: Limits = eqx.field(static=True)
     measurements: int = eqx.field(static=True)
 
@@ -212,13 +212,13 @@ class FeasibleDesigns(eqx.Module):
         """[a, b] of the measurement number `step`, counted from 0; empty (a > b) where there is no
         such design.
         """
-        a, b = self.reach.interval(previous, step)
+        a, b = self.range.interval(previous, step)
         low, high = (
             jnp.asarray([none if value is None else value for value in side], previous.dtype)
             for side, none in ((self.limits.low, -jnp.inf), (self.limits.high, jnp.inf))
         )
         kept = jnp.asarray(
-            [limit.gap if limit.rising else 0.0 for limit in self.reach.limits], previous.dtype
+            [limit.gap if limit.rising else 0.0 for limit in self.range.limits], previous.dtype
         )
         later = jnp.maximum(self.measurements - 1 - step, 0).astype(previous.dtype)
         return jnp.maximum(a, low), jnp.minimum(b, high - later * kept)
@@ -281,7 +281,7 @@ def nearest_feasible(task: Task, state: ExperimentState, wanted: Vector) -> Vect
     if _empty(low, high):
         raise ScorebedError(
             f"the design of step {state.step}, got limits that leave none "
-            f"({feasible.reach.words()}), expected one. "
+            f"({feasible.range.words()}), expected one. "
             "Fix: widen the limits or lift them; or finish."
         )
     # What is inside already stays as it is, to the last digit.
@@ -314,7 +314,7 @@ def _ends(
 ) -> tuple[np.ndarray, np.ndarray]:
     """[a, b] of the next measurement, or of the one after it if the next is at `after`."""
     used = [record.used for record in state.measured] + ([after] if after is not None else [])
-    last = used[-1] if used else feasible.reach.start()
+    last = used[-1] if used else feasible.range.start()
     previous: Any = np.asarray(last, jnp.result_type(float))
     step: Any = np.asarray(len(used), np.int32)
     low, high = _interval(feasible, previous, step)

@@ -101,7 +101,7 @@ class Session:
         self.run, self.task, self.experiment = run, run.task, experiment
         self.beliefs = Beliefs(run.task, seed=experiment.seed, particles=particles)
         self._store, self._owned = store, owned
-        self._journal = Journal(store, experiment, lambda known: self._chosen(known))
+        self._journal = Journal(store, experiment, lambda state: self._chosen(state))
         self._familiarity = Familiarity(run)
         self._runners = PolicyRunners(run, store, experiment.seed)
 
@@ -310,24 +310,24 @@ class Session:
         The policy is kept if it is better by two standard errors, on draws that its training has
         not seen; the next design is then chosen again. If others enter something meanwhile, nothing
         is kept."""
-        begun, allowed, known = time.monotonic(), validation.check_seconds(seconds), self.state
-        require_open(self.name, known)
+        begun, allowed, state = time.monotonic(), validation.check_seconds(seconds), self.state
+        require_open(self.name, state)
         refine.require_refinable(self.task, self.run.policy)
         result, policy = refine.refine_remaining(
-            self._remaining(known),
+            self._remaining(state),
             self.run.score,
             by=by,
             rate=refine.usual_rate(self.run),
             seconds=allowed,
             begun=begun,
-            key=self._key("refine", known),
+            key=self._key("refine", state),
         )
         if result.kept:
             data = encode_policy(policy, self.experiment.fingerprint)
-            information = self.beliefs.posterior(known.records).information
+            information = self.beliefs.posterior(state.records).information
             with self._journal.transaction() as entry:
-                conflicts.require_as_trained_for(known, entry.state)
-                event = result.event(self._store.keep(data), known.horizon, information)
+                conflicts.require_as_trained_for(state, entry.state)
+                event = result.event(self._store.keep(data), state.horizon, information)
                 entry.append(Kind.REFINED, event)
         return result
 
@@ -357,11 +357,11 @@ class Session:
         """What the remaining steps are expected to add, in nats, with the policy and circumstances
         as they are. Compiles at every step, for seconds.
         """
-        known = self.state
-        require_open(self.name, known)
-        rest = self._remaining(known)
+        state = self.state
+        require_open(self.name, state)
+        rest = self._remaining(state)
         rest.require_designs()
-        return refine.estimate_remaining(rest.task, rest.policy, key=self._key("forecast", known))
+        return refine.estimate_remaining(rest.task, rest.policy, key=self._key("forecast", state))
 
     def circumstances(self) -> tuple[str, ...]:
         """What differs from the experiments that the policy was trained on; a sentence each."""
@@ -433,16 +433,16 @@ class Session:
             conflicts.require_changeable(self.name, entry.state)
             return entry.state if in_force(entry.state) else entry.append(kind, data)
 
-    def _chosen(self, known: ExperimentState) -> Choice:
+    def _chosen(self, state: ExperimentState) -> Choice:
         """The next design, within the limits."""
-        wanted = self._runners.at(known).design(known)
-        return Choice(remaining.nearest_feasible(self.task, known, wanted), wanted)
+        wanted = self._runners.at(state).design(state)
+        return Choice(remaining.nearest_feasible(self.task, state, wanted), wanted)
 
-    def _remaining(self, known: ExperimentState) -> remaining.RemainingExperiment:
+    def _remaining(self, state: ExperimentState) -> remaining.RemainingExperiment:
         with self._journal.turn:
-            policy = self._runners.at(known).policy
-        theta = self.beliefs.posterior(known.records).theta
-        return remaining.remaining_experiment(self.task, policy, known, theta)
+            policy = self._runners.at(state).policy
+        theta = self.beliefs.posterior(state.records).theta
+        return remaining.remaining_experiment(self.task, policy, state, theta)
 
-    def _key(self, purpose: str, known: ExperimentState) -> PRNGKeyArray:
-        return named(jr.key(self.experiment.seed), purpose, known.sequence)
+    def _key(self, purpose: str, state: ExperimentState) -> PRNGKeyArray:
+        return named(jr.key(self.experiment.seed), purpose, state.sequence)

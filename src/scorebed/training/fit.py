@@ -332,11 +332,11 @@ def fit_batch(
     members: Sequence[int] | None = None,
     key: PRNGKeyArray,
 ) -> Any:
-    """A batch of policies, or of policies with what trains beside them: `gradient_for` gets what of
-    them is not trained.
+    """A batch of policies, or of policies with what is trained with them: `gradient_for` gets what
+    of them is not trained.
 
     With `members` only these are trained; each has the key of its own number in the batch, whoever
-    trains beside it."""
+    trains with it."""
     params, static_part = eqx.partition(batch, eqx.is_inexact_array)
     gradient = gradient_for(static_part)
     state = state or start_batch(params, optimiser)

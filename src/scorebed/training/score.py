@@ -46,17 +46,17 @@ from scorebed.training.watched import Moment, OnBlock
 
 
 class Weights(eqx.Module):
-    """Fixed weights of the two parts of the loss, per coordinate, and how far a score's own size
-    divides its residuals.
+    """Fixed weights of the two parts of the loss, per coordinate, and how far residuals are
+    relative to the size of the score.
     """
 
     y: Float[Array, "*dy"]
     xi: Float[Array, "*dx"]
-    own: float = eqx.field(static=True)
+    relative: float = eqx.field(static=True)
 
 
 def automatic_weights(
-    task: Task, sampler: DesignSampler, *, own: float = 1.0, key: PRNGKeyArray
+    task: Task, sampler: DesignSampler, *, relative: float = 1.0, key: PRNGKeyArray
 ) -> Weights:
     """Both parts of order one: over the median squared conditional score of a pilot of 1,024
     experiments. 1,024·T NLE.
@@ -80,7 +80,7 @@ def automatic_weights(
         lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
         target,
     )
-    return Weights(1 / size.y, 1 / size.xi, own)
+    return Weights(1 / size.y, 1 / size.xi, relative)
 
 
 def score_optimiser(
@@ -206,7 +206,7 @@ def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights)
 
     def one(run: Trajectory) -> Any:
         return marginal_score_matching(
-            score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, own=weights.own
+            score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, relative=weights.relative
         )
 
     if score.rescales_residuals:

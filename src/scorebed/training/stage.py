@@ -37,7 +37,7 @@ from scorebed.training.fit import (
     start,
     start_batch,
 )
-from scorebed.training.successive_halving import Rung, block_size, room, rungs, taken
+from scorebed.training.successive_halving import Rung, block_size, places, rungs, taken
 from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, watch
 
 
@@ -205,7 +205,7 @@ def most_expensive(ladder: Sequence[Rung], costs: Int[np.ndarray, "P steps"]) ->
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BatchStage(Stage):
-    """A batch of policies, or of policies with what trains beside them, by a gradient."""
+    """A batch of policies, or of policies with what is trained with them, by a gradient."""
 
     name: str
     steps: int
@@ -281,7 +281,7 @@ class BatchStage(Stage):
 
     def survivors(self, watched: Watched) -> tuple[int, ...]:
         halved = len(self.ladder) > 1
-        return watched.furthest(room(self.ladder, watched.done) if halved else None)
+        return watched.furthest(places(self.ladder, watched.done) if halved else None)
 
     def last_step(self, watched: Watched) -> int:
         return watched.done if self._over(watched) else self.steps

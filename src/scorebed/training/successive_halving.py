@@ -48,7 +48,7 @@ def rungs(steps: int, count: int, *, halvings: int, every: int) -> tuple[Rung, .
     return tuple(Rung(a, b, n) for (a, b), n in zip(itertools.pairwise(marks), counts, strict=True))
 
 
-def room(ladder: Sequence[Rung], step: int) -> int:
+def places(ladder: Sequence[Rung], step: int) -> int:
     """How many restarts may go on from a step."""
     return min(rung.restarts for rung in ladder if rung.start <= step)
 

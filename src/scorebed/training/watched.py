@@ -41,12 +41,12 @@ class Watched(eqx.Module):
         """Steps since the last progress."""
         return self.done - int(self.progress)
 
-    def furthest(self, room: int | None = None) -> tuple[int, ...]:
-        """The members that go on: of those that have come furthest all, or the `room` best."""
+    def furthest(self, places: int | None = None) -> tuple[int, ...]:
+        """The members that go on: all that have come furthest, or the best `places` of them."""
         steps, lower = np.atleast_1d(self.state.step), np.atleast_1d(self.lower)
         here = np.flatnonzero(steps == steps.max()).tolist()
         best = sorted(here, key=lambda number: -lower[number])
-        return tuple(sorted(best[:room]))
+        return tuple(sorted(best[:places]))
 
     def after(self, state: FitState, lower: list[float]) -> "Watched":
         """With the new state, and for every member the better of its new and its best

@@ -267,10 +267,10 @@ def _meant(session: Session, body: Observe) -> int | None:
 
 def _ask_about_next(session: Session, entry: ParsedEntry, body: Observe) -> None:
     """Only what is new is asked back; the session recognises repetitions."""
-    known = session.state
+    state = session.state
     sent = Submission(*entry, body.step, body.proposal, body.token)
-    if repeated(known, sent) is None and known.proposal is not None and not known.finished:
-        _ask(session, known.records, entry.xi or known.proposal.design, entry.y)
+    if repeated(state, sent) is None and state.proposal is not None and not state.finished:
+        _ask(session, state.records, entry.xi or state.proposal.design, entry.y)
 
 
 def _ask(session: Session, records: Sequence[StepRecord], used: Vector, y: Vector) -> None:

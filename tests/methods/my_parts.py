@@ -86,7 +86,8 @@ class PointScore(sb.Score):
 
     def __call__(self, ys, xis):
         task = jax.lax.stop_gradient(self.task)
-        return sb.ScoreValue(*jax.grad(sb.log_likelihood, argnums=(2, 3))(task, self.theta, ys, xis))
+        gradient = jax.grad(sb.log_likelihood, argnums=(2, 3))
+        return sb.ScoreValue(*gradient(task, self.theta, ys, xis))
 
     @property
     def nle(self):

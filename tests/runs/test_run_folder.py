@@ -207,7 +207,7 @@ def test_an_owner_that_has_not_yet_written_its_id_is_waited_for(run):
 )
 def test_only_the_owner_writes(run, write):
     before = sorted(p.name for p in run.path.iterdir())
-    with pytest.raises(ScorebedError, match=r"Fix: call own\(\) first"):
+    with pytest.raises(ScorebedError, match=r"Fix: call acquire\(\) first"):
         write(RunFolder.open(run.path))
     assert sorted(p.name for p in run.path.iterdir()) == before
 

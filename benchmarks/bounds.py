@@ -1,11 +1,10 @@
-"""An evaluation of bounds end to end against C: `eig_bounds` of the paper's policy, N and M as
-large as they are in earnest.
+"""Evaluating bounds end to end, compared with C: `eig_bounds` of the paper's policy at realistic N
+and M.
 
-What is ours draws parameters, noise and contrastive parameters, plays the policy, and sums
-likelihoods without ever holding them all. What is C is handed trajectories and parameters, and
-evaluates N·M·T likelihoods, chunk by chunk as ours does, and no more. Both run in one process, turn
-by turn, and the best of several rounds counts. Compilation does not: an evaluation of the paper's
-size takes minutes.
+Ours draws parameters, noise and contrastive parameters, runs the policy, and sums likelihoods
+without storing them. The C side is given trajectories and parameters and only evaluates the N·M·T
+likelihoods, in the same chunks. Both alternate in one process and the best of several rounds
+counts. Compilation is left out: an evaluation of the paper's size takes minutes.
 
     make bench, or: python benchmarks/bounds.py            about a minute
     python benchmarks/bounds.py --quick                    does it run?
@@ -31,8 +30,8 @@ OUTER, ROUNDS = 2048, 3
 
 
 class Case(NamedTuple):
-    """A task, the contrastive parameters that keep it busy for some seconds, and what ours should
-    reach of C.
+    """A task, enough contrastive parameters for some seconds of work, and the goal for the ratio of
+    our speed to that of C.
     """
 
     name: str

@@ -1,9 +1,10 @@
 """What a step of training and a bound cost as their sizes grow: restarts P, batch N, contrastive
 parameters M, horizon T, and the sources K and dimensions d of location finding.
 
-Milliseconds of one step of the score, one step of P policies, and one pair of bounds; on the
-pendulum, and K and d on location finding. One size grows at a time from its base; a curve is given
-as ratios to its first point, because those outlive the machine. The best of several blocks counts.
+Milliseconds of one step of the score, one step of P policies, and one pair of bounds on the
+pendulum; K and d are varied on location finding. One size grows at a time from its base value.
+Curves are ratios to their first point, which depend less on the machine than times do. The best of
+several blocks counts.
 
     make bench, or: python benchmarks/costs.py            some minutes; writes docs/images/costs.png
     python benchmarks/costs.py --quick [--out FILE.png]   does it run?

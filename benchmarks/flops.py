@@ -1,10 +1,10 @@
 """Floating-point operations of a function, counted from its program.
 
-XLA's own count of a compiled program (`cost_analysis`) takes the body of a loop once, however often
+XLA's own count of a compiled program (`cost_analysis`) counts the body of a loop once however often
 it runs, which for an experiment of fifty steps is fifty times too little. Here loops of known
-length count as often as they run. A product of matrices counts 2·m·n·k, anything else that computes
-with real numbers one for every number that it makes: an exponential counts as much as a sum, so
-that a share of the peak is a lower bound of how busy the cores are."""
+length count once per iteration. A matrix product counts 2·m·n·k; every other floating-point
+operation counts one per element of its result, an exponential as much as a sum, so a share of the
+peak is a lower bound on how busy the cores are."""
 
 import math
 from collections.abc import Callable

@@ -1,16 +1,16 @@
 """How fast a live experiment is: next design, posterior, surprise, durable observations with
 sixteen clients; the same by HTTP.
 
-Location finding (thirty steps, two sources) with a fresh policy of the paper's size, since training
-changes no time. Latencies are of a warm session, each design after a new outcome and with its own
-write to the disk. Clients are threads with an experiment each in one file: with a shared
-connection, as behind a web page, or with a connection each, as processes would have.
+Location finding (thirty steps, two sources) with an untrained policy of the paper's size, since
+training does not change the timing. Latencies are those of a warm session; every design follows a
+new outcome and has its own write to disk. Clients are threads with one experiment each in a single
+file: over a shared connection, as behind a web page, or over one connection each, as separate
+processes would have.
 
-By HTTP the server is `scorebed serve` in a process of its own on the same two cores as its clients.
-A request to observe is answered with the next design, and both are on the disk by then. Watchers do
-what the page does: they ask every second whether something happened, and then fetch what changed;
-the delay is from the answer to who entered it until they have it. Half a second of it is their
-period.
+For HTTP, `scorebed serve` runs in a process of its own on the same two cores as its clients. A
+request to observe is answered with the next design once both are on disk. Watchers do what the page
+does: they poll once a second and fetch what changed. Their delay is measured from the answer to
+whoever entered the outcome until they have it; half a second of it is the polling period.
 
     python benchmarks/live.py            about a minute
     python benchmarks/live.py --quick    does it run?

@@ -1,10 +1,10 @@
 """The most memory that an evaluation takes: bounds of location finding, at the paper's size of N =
 2,048 and M = 5,000,000.
 
-Each size is a process of its own, and the figure is the system's: the largest resident set it ever
-had. Groups of trajectories are evaluated one after the other, so that all of them need the memory
-of one; the table shows it at a smaller M, where all groups are evaluated too. At the paper's M it
-is the first of them, 128 trajectories, some twenty seconds.
+Each size runs in a process of its own, and the figure is the operating system's peak resident set.
+Groups of trajectories are evaluated one after the other, so all of them need no more memory than
+one; at a smaller M the table shows this by evaluating all groups. At the paper's M only the first
+group, 128 trajectories, is evaluated, which takes some twenty seconds.
 
     make bench, or: python benchmarks/memory.py            about two minutes
     python benchmarks/memory.py --quick                    does it run?

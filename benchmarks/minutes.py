@@ -1,7 +1,7 @@
 """How well `--minutes` is kept: the seconds of training of runs that were given a time.
 
-The steps that fit are found by timing a few of them (`runs/spending.py`); a busy machine, or steps
-that become slower, make it miss. Bounds at the end do not count.
+The number of steps that fit is found by timing a few of them (`runs/spending.py`), so a busy
+machine, or steps that get slower, make a run miss its time. The bounds at the end do not count.
 
     make bench, or: python benchmarks/minutes.py            some minutes
     python benchmarks/minutes.py --quick                    does it run?

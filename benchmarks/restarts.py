@@ -1,12 +1,11 @@
-"""The best of many restarts: what P = 1, 5 and 50 policies cost when the worse half is stopped
-again and again.
+"""The best of many restarts: what P = 1, 5 and 50 policies cost when the worse half is repeatedly
+stopped.
 
-Stage 2 of the preset `quick` on the pendulum, with the score at posterior modes, which needs no
-stage 1; everything as in a run: checkpoints, estimates of the bound on the way, the choice at the
-end. Costs are likelihood evaluations of training, which are exact, and seconds of the whole stage,
-with the compilation of its own program; both as ratios to one policy. Bounds are compiled before,
-by a run that does not count. The lower bound is that of the policy that is kept, on draws of its
-own.
+Stage 2 of the preset `quick` on the pendulum, with the score from posterior modes, which needs no
+stage 1. Everything is as in a run: checkpoints, intermediate estimates of the bound, the choice at
+the end. Costs are the likelihood evaluations of training, which are exact, and the seconds of the
+whole stage including compilation, both as ratios to one policy. Bounds are compiled beforehand by a
+run that does not count. The lower bound is that of the chosen policy, on fresh draws.
 
     make bench, or: python benchmarks/restarts.py            some minutes
     python benchmarks/restarts.py --quick                    does it run?

@@ -1,9 +1,8 @@
-"""How long it takes until something happens: imports, `--help`, and a tiny run with and without
-what was compiled before.
+"""Start-up time: imports, `--help`, and a tiny run with a cold and a warm compilation cache.
 
-Each is a process of its own; the best of several counts. The run is `train linear-gaussian` with a
-few steps, so that nearly all of it is imports and compilation: first with an empty cache of
-compiled programs, then again with what the first has left there.
+Each runs in a process of its own, and the best of several counts. The run is `train
+linear-gaussian` with a few steps, so that nearly all of its time is imports and compilation: first
+with an empty compilation cache, then with the cache that the first run filled.
 
     make bench, or: python benchmarks/startup.py            about a minute
     python benchmarks/startup.py --quick                    does it run?

@@ -73,6 +73,22 @@ def test_the_order_of_independent_steps_does_not_matter(policy):
     np.testing.assert_allclose(design(xis, ys), design(xis[::-1], ys[::-1]), atol=1e-5)
 
 
+def test_rows_that_were_not_measured_yet_are_not_read(policy):
+    """Padding of zeros would hide a mask that is off by one. The second step writes row 1."""
+    xis, ys = data()
+
+    @jax.jit
+    def after(poison, row):
+        before = told(policy, xis[:1], ys[:1])
+        rows = before.ys.at[row].set(poison), before.xis.at[row].set(-poison)
+        memory = policy.update(eqx.tree_at(lambda m: (m.ys, m.xis), before, rows), xis[1], ys[1])
+        return memory.best, memory.spread, policy.design(memory, jnp.zeros(0))
+
+    for row in (1, 2, 3):
+        for clean, poisoned in zip(after(0.0, row), after(1e3, row), strict=True):
+            np.testing.assert_allclose(poisoned, clean, rtol=1e-5)
+
+
 @pytest.mark.slow
 def test_markov_transitions_start_from_the_outcome_before():
     task = Pendulum(horizon=4)

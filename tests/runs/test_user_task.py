@@ -5,6 +5,7 @@ the user's line.
 import json
 import logging
 import shutil
+from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -191,6 +192,15 @@ def test_a_run_keeps_name_and_hash_and_no_code(made):
     values = read_toml(folder / "run" / "config.toml")
     assert (values["task"], values["sources"]) == (name, {"task": read_task(name).digest})
     assert len(values["sources"]["task"]) == 64
+    file, _, _ = name.rpartition(":")
+    # Lines that say something: short ones may stand anywhere by chance.
+    lines = [line.strip() for line in Path(file).read_text().splitlines()]
+    code = [line.encode() for line in lines if len(line) > 20]
+    assert len(code) > 10
+    for path in (folder / "run").rglob("*"):
+        if path.is_file():
+            content = path.read_bytes()
+            assert not [line for line in code if line in content], path
 
 
 @pytest.mark.parametrize("command", ["resume", "diagnose"])

@@ -12,7 +12,7 @@ from live_runs import make_run
 
 from scorebed.runs.load import Run, load
 
-TOKEN = "k" * 43
+TOKEN = "".join(chr(ord("A") + i % 26) for i in range(43))  # no part of it repeats the whole
 PORT = 8321
 BASE = f"http://127.0.0.1:{PORT}"
 

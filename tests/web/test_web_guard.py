@@ -14,7 +14,8 @@ from scorebed.tasks.spaces import Quantity
 from scorebed.web.pairs import draw_pairs
 from scorebed.web.rendering import render
 
-BASE, PORT, TOKEN = "http://127.0.0.1:8321", 8321, "k" * 43
+BASE, PORT = "http://127.0.0.1:8321", 8321
+TOKEN = "".join(chr(ord("A") + i % 26) for i in range(43))  # as in conftest.py
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 PATHS = (
     "/",
@@ -58,6 +59,20 @@ def test_nothing_is_answered_without_the_token(client):
     assert wrong.get("/api/experiments").status_code == 401
     assert stranger.get("/", headers={"Authorization": b"Bearer \xe9"}).status_code == 401
     assert client(Authorization="Bearer ").get("/").status_code == 401
+
+
+@pytest.mark.parametrize(
+    "token",
+    [TOKEN[:-1], TOKEN[:1], TOKEN[1:], TOKEN + "A", TOKEN.lower(), TOKEN * 2],
+    ids=["all but its end", "its first letter", "its end", "longer", "small letters", "twice"],
+)
+def test_a_token_that_is_almost_right_opens_nothing(client, token):
+    wrong = client(Authorization=f"Bearer {token}", Accept="text/html")
+    assert wrong.get("/api/experiments").status_code == 401
+    assert wrong.get("/", params={"token": token}).status_code == 403
+    cookie = client(Origin=BASE)
+    cookie.cookies.set(f"scorebed-{PORT}", token)
+    assert cookie.get("/api/experiments").status_code == 401
 
 
 def test_the_first_link_becomes_a_cookie_that_scripts_and_other_sites_cannot_use(client):

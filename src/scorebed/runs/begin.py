@@ -14,13 +14,14 @@ from scorebed.errors import require
 from scorebed.inference.history import learn_history
 from scorebed.methods.reading import method_class, own_table
 from scorebed.presets.reader import preset_values
-from scorebed.runs.artifacts import check_upfront, upfront_files
+from scorebed.runs.artifacts import check_upfront, save, upfront_files
 from scorebed.runs.config import RunConfig, chosen_method, make_config
 from scorebed.runs.durable import replace_file
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.history import after_history, read_history, with_history
-from scorebed.runs.load import open_config
+from scorebed.runs.load import open_config, open_run
+from scorebed.runs.milestones import Milestone, milestone_learned
 from scorebed.runs.sections import HistoryConfig
 from scorebed.runs.spending import Spending
 from scorebed.runs.user_parts import BUILT_IN, UserParts
@@ -46,6 +47,8 @@ class Request:
     """A TOML file laid over the preset."""
     score: Path | None = None
     """A run whose score, or density, is taken over."""
+    milestone: Milestone | None = None
+    """The same, part of the way of its training, and one of several alone."""
     history: Path | None = None
     """A file of steps that are over."""
     spending: Spending | None = None
@@ -62,6 +65,7 @@ class NewRun:
     config: RunConfig
     task: Task
     score: Path | None = None
+    milestone: Milestone | None = None
 
     def create(self, path: Path | None) -> RunFolder:
         """Its folder, at `path` or at the next free place in runs/."""
@@ -70,6 +74,11 @@ class NewRun:
         if self.score is not None:  # copied, so that the run stands on its own
             for name in upfront_files(self.config.trained_by, job_for(self.config, self.task)):
                 replace_file(folder.path / name, (self.score / name).read_bytes())
+        if self.milestone is not None:
+            (name,) = upfront_files(self.config.trained_by, job_for(self.config, self.task))
+            source = open_run(self.milestone.run, BUILT_IN)
+            learned = milestone_learned(source, self.milestone.step, self.milestone.index)
+            save(folder.path / name, learned, self.task)
         return folder
 
 
@@ -91,6 +100,8 @@ def plan(request: Request) -> NewRun:
     values["sources"] = _sources(request.parts)
     if request.score is not None:
         values |= _taken_over(request, request.score, method_name)
+    if request.milestone is not None:
+        values |= _at_milestone(request, request.milestone, method_name)
     config = make_config(values, request.overrides, request.file)
     job, method = job_for(config, task), config.trained_by
     require(
@@ -110,7 +121,7 @@ def plan(request: Request) -> NewRun:
         check_upfront(request.score, method, job)
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
-    return NewRun(config=config, task=task, score=request.score)
+    return NewRun(config=config, task=task, score=request.score, milestone=request.milestone)
 
 
 def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
@@ -127,6 +138,15 @@ def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
         fix="leave it out.",
     )
     return {"score_run": str(run), **source.trained_by.upfront_values(own_table(method))}
+
+
+def _at_milestone(request: Request, milestone: Milestone, method: str) -> dict[str, Any]:
+    """As `_taken_over`, of one alone, and the configuration says at which step it was."""
+    values = _taken_over(request, milestone.run, method)
+    section = values.get(method_class(method).upfront_stem, {})
+    if "seeds" in section:
+        section["seeds"] = 1
+    return values | {"score_run": str(milestone)}
 
 
 def _sources(parts: UserParts) -> dict[str, str]:

@@ -30,6 +30,7 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.presets import spends_all
 from scorebed.runs.artifacts import load_like, load_policy, save
+from scorebed.runs.checkpoint import halvings
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import about, bound_nle, reported_bound
 from scorebed.runs.folder import RunFolder
@@ -94,7 +95,8 @@ class Execution:
             self.ledger.charge("weights" if self.job.taken_over else stage.name, cost)
         if path.exists():
             return load_like(path, self.method.upfront_like(self.job), self.task)
-        found = stage.start() if stage.steps == 0 else self._carried_out(stage)
+        marks = halvings(stage.steps)
+        found = stage.start() if stage.steps == 0 else self._carried_out(stage, marks)
         learned = stage.result(found)
         save(path, learned, self.task)
         return learned
@@ -224,8 +226,8 @@ class Execution:
         parts = self.method.parts(self.job)
         return self.job.groups(parts)[repeat * parts : (repeat + 1) * parts]
 
-    def _carried_out(self, stage: Stage) -> Any:
-        return StageCheckpointer(self.folder, self.progress, stage).carry_out()
+    def _carried_out(self, stage: Stage, marks: Sequence[int] = ()) -> Any:
+        return StageCheckpointer(self.folder, self.progress, stage, marks=marks).carry_out()
 
     def _static(self, method: Method, learned: Any) -> Policy:
         """Static designs, trained or loaded."""

@@ -1,6 +1,7 @@
 """One stage of training, kept on disk while it runs: metrics, checkpoints, what it came to."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +34,20 @@ class StageCheckpointer:
     """Carries a stage out from where its folder has it: metrics and checkpoints at its blocks, and
     the last state when it is stopped.
 
-    Whoever goes on (`Watched.furthest`) follows from what a checkpoint holds, so that a stage
+    Checkpoints at `marks` are kept for good. Whoever goes on (`Watched.furthest`) follows from what a checkpoint holds, so that a stage
     which is killed goes on as if it had not been.
     """
 
-    def __init__(self, folder: RunFolder, progress: Progress, stage: Stage):
-        self.folder, self.progress, self.stage = folder, progress, stage
-        self.checkpoints = Checkpoints(folder.checkpoint_folder(stage.name))
+    def __init__(
+        self, folder: RunFolder, progress: Progress, stage: Stage, *, marks: Sequence[int] = ()
+    ):
+        self.folder, self.progress, self.stage, self.marks = folder, progress, stage, marks
+        self.checkpoints = Checkpoints(folder.checkpoint_folder(stage.name), marks=marks)
         fresh = stage.start()
         found = self.checkpoints.latest(fresh)
         self.watched: Watched = found.tree if found else fresh
         self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
-        self.done = self.saved = found.step if found else 0
+        self.done = self.saved = self.seen = found.step if found else 0
         self.last_step = stage.last_step(self.watched)
         folder.truncate_metrics(stage.name, found.step if found else -1)
         self.begun = self.saved_at = time.monotonic()
@@ -79,7 +82,9 @@ class StageCheckpointer:
         self.folder.append_metrics({**record, **terms, **found})
         self.progress.update(block.step, _note(terms, lower))
         late = time.monotonic() - self.saved_at > CHECKPOINT_SECONDS
-        if late or block.step >= self.last_step:
+        marked = any(self.seen < mark <= block.step for mark in self.marks)
+        self.seen = block.step
+        if late or marked or block.step >= self.last_step:
             self._save()
 
     def _save_if_new(self) -> None:

@@ -1,0 +1,65 @@
+"""What a run had learned upfront part of the way: a score after a half, a quarter, … of its steps.
+
+Stage 1 keeps a checkpoint at each of those marks. Its moving average is what the stage would have
+handed on had it stopped there; the learning rate was still that of the longer training, so that it
+is a checkpoint, not the result of a smaller budget.
+"""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from scorebed.errors import InvalidValueError
+from scorebed.runs.checkpoint import Checkpoints, first_at_or_after, halvings
+from scorebed.runs.execution import job_for
+from scorebed.runs.load import OpenRun
+from scorebed.training.stage import Stage
+
+
+class Milestone(NamedTuple):
+    """What one run had learned upfront, number `index`, at one step."""
+
+    run: Path
+    index: int
+    step: int
+
+    def __str__(self) -> str:
+        return f"{self.run}, number {self.index}, step {self.step}"
+
+
+def milestone_steps(run: OpenRun, index: int = 0) -> list[int]:
+    """The steps at which what is learned upfront was kept: those of `halvings`, and the last."""
+    stage = _stage(run, index)
+    return sorted(
+        first_at_or_after((*halvings(stage.steps), stage.steps), _kept(run, stage).steps())
+    )
+
+
+def milestone_learned(run: OpenRun, step: int, index: int = 0) -> Any:
+    """What the stage would have handed on at one of those steps."""
+    stage = _stage(run, index)
+    kept = _kept(run, stage)
+    if step not in kept.steps():
+        raise InvalidValueError(
+            f"a milestone of {run.folder.path}",
+            got=f"step {step}",
+            expected=f"one of {', '.join(map(str, kept.steps())) or 'none'}",
+            fix="choose one of them.",
+        )
+    return stage.result(kept.load(step, stage.start()).tree)
+
+
+def _stage(run: OpenRun, index: int) -> Stage:
+    job, method = job_for(run.config, run.task), run.config.trained_by
+    stage = method.upfront(job, index) if index < method.parts(job) else None
+    if stage is None:
+        raise InvalidValueError(
+            f"the run {run.folder.path}",
+            got=f"one of method {run.config.method} that learned no number {index} upfront",
+            expected="a run that has trained it",
+            fix="name one whose method learns something before any policy.",
+        )
+    return stage
+
+
+def _kept(run: OpenRun, stage: Stage) -> Checkpoints:
+    return Checkpoints(run.folder.checkpoint_folder(stage.name))

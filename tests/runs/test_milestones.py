@@ -11,7 +11,7 @@ import pytest
 from tiny_runs import tiny
 
 from scorebed.errors import InvalidValueError
-from scorebed.runs.begin import Request, plan
+from scorebed.runs.begin import Request, at_milestone, plan
 from scorebed.runs.checkpoint import first_at_or_after, halvings
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.load import load, open_run
@@ -20,6 +20,7 @@ from scorebed.runs.stage import Progress
 from scorebed.runs.user_parts import BUILT_IN
 from scorebed.tasks import make_task
 
+SHORT = [*tiny(), "policy_training.steps=2", "evaluation.references=false", "score.seeds=2"]
 STEPS = 60  # of stage 1 of a tiny run, in blocks of 3
 
 
@@ -86,20 +87,13 @@ def test_the_last_milestone_is_the_score_of_the_run(run):
 
 
 def test_a_policy_is_trained_with_a_milestone(run, tmp_path):
-    milestone = Milestone(run.folder.path, 1, 30)
-    record = carried_out(plan(request(milestone=milestone, overrides=SHORT)), tmp_path / "later")
+    new = at_milestone(plan(request(overrides=SHORT)), Milestone(run.folder.path, 1, 30))
+    record = carried_out(new, tmp_path / "later")
     found = load(tmp_path / "later")
     assert same(found.score, milestone_learned(run, 30, 1))
     assert found.config.score_run.endswith("number 1, step 30")
     assert found.config.trained_by.score.seeds == 1
     assert "score-0" not in record.nle_stages  # the other run has paid for it
-
-
-SHORT = [
-    *(each for each in tiny() if not each.startswith("score.")),
-    "policy_training.steps=2",
-    "evaluation.references=false",
-]
 
 
 def test_a_step_that_was_not_kept_is_refused_with_those_that_were(run):

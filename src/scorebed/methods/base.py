@@ -223,6 +223,10 @@ class Method(eqx.Module):
         del job, upfront, policies
         return self
 
+    def alone(self: SomeMethod) -> SomeMethod:
+        """The same method with one of what it learns upfront, where it would learn several."""
+        return self
+
     def timed(self: SomeMethod, steps: int, every: int) -> SomeMethod:
         """The same method in a few steps, to time them."""
         del steps, every

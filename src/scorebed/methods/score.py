@@ -228,8 +228,10 @@ class ByScore(GradientMethod):
         return found if upfront is None else found.with_score_steps(upfront)
 
     def timed(self: SomeScoreMethod, steps: int, every: int) -> SomeScoreMethod:
-        short = super().timed(steps, every).with_score_steps(steps)
-        return dataclasses.replace(short, score=dataclasses.replace(short.score, seeds=1))
+        return super().timed(steps, every).with_score_steps(steps).alone()
+
+    def alone(self: SomeScoreMethod) -> SomeScoreMethod:
+        return dataclasses.replace(self, score=dataclasses.replace(self.score, seeds=1))
 
 
 class ScoreMethod(ByScore):

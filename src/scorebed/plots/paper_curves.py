@@ -5,7 +5,7 @@ records, none is made here.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -57,7 +57,7 @@ def _draw_panel(ax: Axes, panel: CurvePanel) -> None:
     for number, curve in enumerate(panel.curves):
         order = np.argsort(curve.x)
         x, y = np.asarray(curve.x, float)[order], np.asarray(curve.y, float)[order]
-        style = {
+        style: dict[str, Any] = {
             "color": f"C{(number if curve.colour is None else curve.colour) % 10}",
             "linestyle": "--" if curve.dashed else "-",
             "linewidth": 1.3,

@@ -4,7 +4,7 @@ the conditioning of ∂y/∂ξ.
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -103,6 +103,7 @@ def _draw_errors(ax: Axes, panel: ErrorPanel, largest: float) -> None:
     n = np.geomspace(1, largest, 61)
     rivals = [curve for curve in panel.curves if curve.depth is None]
     for curve in panel.curves:
+        colour: Any
         if curve.depth is None:
             colour, style = RIVALS[rivals.index(curve) % len(RIVALS)], "--"
         else:

@@ -47,8 +47,6 @@ class Request:
     """A TOML file laid over the preset."""
     score: Path | None = None
     """A run whose score, or density, is taken over."""
-    milestone: Milestone | None = None
-    """The same, part of the way of its training, and one of several alone."""
     history: Path | None = None
     """A file of steps that are over."""
     spending: Spending | None = None
@@ -66,6 +64,7 @@ class NewRun:
     task: Task
     score: Path | None = None
     milestone: Milestone | None = None
+    """What another run had learned upfront part of the way."""
 
     def create(self, path: Path | None) -> RunFolder:
         """Its folder, at `path` or at the next free place in runs/."""
@@ -77,7 +76,7 @@ class NewRun:
         if self.milestone is not None:
             (name,) = upfront_files(self.config.trained_by, job_for(self.config, self.task))
             source = open_run(self.milestone.run, BUILT_IN)
-            learned = milestone_learned(source, self.milestone.step, self.milestone.index)
+            learned = milestone_learned(source, self.milestone.step, self.milestone.number)
             save(folder.path / name, learned, self.task)
         return folder
 
@@ -100,8 +99,6 @@ def plan(request: Request) -> NewRun:
     values["sources"] = _sources(request.parts)
     if request.score is not None:
         values |= _taken_over(request, request.score, method_name)
-    if request.milestone is not None:
-        values |= _at_milestone(request, request.milestone, method_name)
     config = make_config(values, request.overrides, request.file)
     job, method = job_for(config, task), config.trained_by
     require(
@@ -121,7 +118,7 @@ def plan(request: Request) -> NewRun:
         check_upfront(request.score, method, job)
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
-    return NewRun(config=config, task=task, score=request.score, milestone=request.milestone)
+    return NewRun(config=config, task=task, score=request.score)
 
 
 def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
@@ -140,13 +137,14 @@ def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
     return {"score_run": str(run), **source.trained_by.upfront_values(own_table(method))}
 
 
-def _at_milestone(request: Request, milestone: Milestone, method: str) -> dict[str, Any]:
-    """As `_taken_over`, of one alone, and the configuration says at which step it was."""
-    values = _taken_over(request, milestone.run, method)
-    section = values.get(method_class(method).upfront_stem, {})
-    if "seeds" in section:
-        section["seeds"] = 1
-    return values | {"score_run": str(milestone)}
+def at_milestone(run: NewRun, milestone: Milestone) -> NewRun:
+    """The same run with what another run of the same settings had learned upfront at a milestone,
+    and with that alone where it would learn several.
+    """
+    config = dataclasses.replace(
+        run.config, score_run=str(milestone), trained_by=run.config.trained_by.alone()
+    )
+    return dataclasses.replace(run, config=config, score=None, milestone=milestone)
 
 
 def _sources(parts: UserParts) -> dict[str, str]:

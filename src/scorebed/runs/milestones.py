@@ -16,27 +16,27 @@ from scorebed.training.stage import Stage
 
 
 class Milestone(NamedTuple):
-    """What one run had learned upfront, number `index`, at one step."""
+    """What one run had learned upfront, number `number` from 0, at one step."""
 
     run: Path
-    index: int
+    number: int
     step: int
 
     def __str__(self) -> str:
-        return f"{self.run}, number {self.index}, step {self.step}"
+        return f"{self.run}, number {self.number}, step {self.step}"
 
 
-def milestone_steps(run: OpenRun, index: int = 0) -> list[int]:
+def milestone_steps(run: OpenRun, number: int = 0) -> list[int]:
     """The steps at which what is learned upfront was kept: those of `halvings`, and the last."""
-    stage = _stage(run, index)
+    stage = _stage(run, number)
     return sorted(
         first_at_or_after((*halvings(stage.steps), stage.steps), _kept(run, stage).steps())
     )
 
 
-def milestone_learned(run: OpenRun, step: int, index: int = 0) -> Any:
+def milestone_learned(run: OpenRun, step: int, number: int = 0) -> Any:
     """What the stage would have handed on at one of those steps."""
-    stage = _stage(run, index)
+    stage = _stage(run, number)
     kept = _kept(run, stage)
     if step not in kept.steps():
         raise InvalidValueError(
@@ -48,13 +48,13 @@ def milestone_learned(run: OpenRun, step: int, index: int = 0) -> Any:
     return stage.result(kept.load(step, stage.start()).tree)
 
 
-def _stage(run: OpenRun, index: int) -> Stage:
+def _stage(run: OpenRun, number: int) -> Stage:
     job, method = job_for(run.config, run.task), run.config.trained_by
-    stage = method.upfront(job, index) if index < method.parts(job) else None
+    stage = method.upfront(job, number) if number < method.parts(job) else None
     if stage is None:
         raise InvalidValueError(
             f"the run {run.folder.path}",
-            got=f"one of method {run.config.method} that learned no number {index} upfront",
+            got=f"one of method {run.config.method} that learned no number {number} upfront",
             expected="a run that has trained it",
             fix="name one whose method learns something before any policy.",
         )

@@ -34,8 +34,8 @@ class StageCheckpointer:
     """Carries a stage out from where its folder has it: metrics and checkpoints at its blocks, and
     the last state when it is stopped.
 
-    Checkpoints at `marks` are kept for good. Whoever goes on (`Watched.furthest`) follows from what a checkpoint holds, so that a stage
-    which is killed goes on as if it had not been.
+    Checkpoints at `marks` are kept for good. Whoever goes on (`Watched.furthest`) follows from what
+    a checkpoint holds, so that a stage which is killed goes on as if it had not been.
     """
 
     def __init__(

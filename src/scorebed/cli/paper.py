@@ -24,7 +24,7 @@ else:
     ItemName = Literal[(*item_names(), read("items")["all"])]
     Whose = Literal[POLICIES]
 
-OUT = Path("runs") / "paper"
+OUT = Path("runs/paper")
 
 
 def paper(

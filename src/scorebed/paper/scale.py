@@ -8,7 +8,7 @@ method. S = 1 changes nothing. Below it:
 | `batch` N | max(64, N·S): batches shrink first |
 | `steps` K, of every stage | K·f with f = S·N/batch: the rest of S is taken from steps |
 | M of PCE, levels of MLMC, policies P | the paper's |
-| IO-SMC²: `trajectories`, `particles`, `steps` | in turn, down to 64, 64 and 5: cost is the product |
+| IO-SMC²: `trajectories`, `particles`, `steps` | in turn, down to 64, 64 and 5 |
 | `learning_rate`, with its last value | divided by f, up to 2e-3, so that fewer steps still move |
 | `decay_every`, `monitor_every` | times f |
 | `width` w of a network | 8·round(w·S^(1/3)/8), within 32 and w |

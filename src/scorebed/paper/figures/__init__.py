@@ -1,7 +1,7 @@
 """The figures of the paper, re-run, by the names that `scorebed paper` takes.
 
-Each is an `Item` in a file of its own; its title and settings are a table of `items.toml`, its description is in
-`published.toml`.
+Each is an `Item` in a file of its own; its title and settings are a table of `items.toml`, its
+description is in `published.toml`.
 """
 
 from scorebed.paper.item import Item

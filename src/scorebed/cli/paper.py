@@ -15,7 +15,7 @@ from scorebed.paper.study import POLICIES, USUAL_POLICIES, USUAL_REPEATS, Study
 
 if TYPE_CHECKING:
     from scorebed.cli._progress import Bars
-    from scorebed.paper.item import Item
+    from scorebed.paper.item import PaperItem
     from scorebed.paper.units import Unit
 
     ItemName = str
@@ -140,7 +140,7 @@ def _scale(scale: float | None, hours: float | None) -> float:
     return scale
 
 
-def _chosen_units(items: "Sequence[Item]", study: Study, rows: Sequence[str]) -> "list[Unit]":
+def _chosen_units(items: "Sequence[PaperItem]", study: Study, rows: Sequence[str]) -> "list[Unit]":
     """The units of the items, each once, and of those the ones that are named."""
     from fnmatch import fnmatchcase
 
@@ -183,7 +183,7 @@ def _show_plan(units: "Sequence[Unit]", study: Study, *, as_json: bool) -> None:
     print_text(f"{sum(plan.nle for _, over, plan in plans if not over):,} NLE to go")
 
 
-def _written(item: "Item", study: Study) -> dict[str, Any]:
+def _written(item: "PaperItem", study: Study) -> dict[str, Any]:
     """Write an item's page from the records that there are."""
     from scorebed.paper.output import write_page
     from scorebed.paper.units import finished

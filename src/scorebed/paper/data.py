@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 Values = dict[str, Any]
 
 
-class Figure(NamedTuple):
-    """A figure of the paper: a mean and its standard error over the paper's repeats."""
+class PrintedMean(NamedTuple):
+    """A number of the paper: a mean and its standard error over the paper's repeats."""
 
     mean: float
     se: float
@@ -18,10 +18,10 @@ class Figure(NamedTuple):
 class PublishedRow(NamedTuple):
     """A row of a table of the paper, in nats; the NLE where the paper prints what was spent."""
 
-    lower: Figure
-    upper: Figure
+    lower: PrintedMean
+    upper: PrintedMean
     best: bool
-    nle: Figure | None
+    nle: PrintedMean | None
 
 
 @functools.cache
@@ -34,10 +34,10 @@ def published_rows(item: str, task: str) -> dict[str, PublishedRow]:
     """The paper's rows of an item on a task, by label."""
     return {
         label: PublishedRow(
-            Figure(*row["lower"]),
-            Figure(*row["upper"]),
+            PrintedMean(*row["lower"]),
+            PrintedMean(*row["upper"]),
             row.get("best", False),
-            Figure(*row["nle"]) if "nle" in row else None,
+            PrintedMean(*row["nle"]) if "nle" in row else None,
         )
         for label, row in read("published")[item][task].items()
     }

@@ -10,7 +10,7 @@ from scorebed.paper.study import Study
 from scorebed.paper.units import Unit, UnitRecord
 
 
-class Item(abc.ABC):
+class PaperItem(abc.ABC):
     """A table or figure of the paper. It is made anew for every use and holds nothing."""
 
     @property

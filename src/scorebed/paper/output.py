@@ -9,7 +9,7 @@ from typing import Any
 
 import jinja2
 
-from scorebed.paper.page import Page, Picture, Table
+from scorebed.paper.page import Page, PagePicture, PageTable
 from scorebed.paper.study import Study
 from scorebed.runs.durable import make_folder, replace_file
 
@@ -33,7 +33,7 @@ def write_page(page: Page, stem: str, study: Study, *, command: str) -> list[Pat
     return [*(study.out / name for name in texts), *(path for path, _ in pngs)]
 
 
-def picture_file(stem: str, picture: Picture) -> str:
+def picture_file(stem: str, picture: PagePicture) -> str:
     """The name of a picture's file."""
     return f"{stem}-{picture.name}.png" if picture.name else f"{stem}.png"
 
@@ -77,7 +77,7 @@ def html(page: Page, stem: str, *, command: str) -> str:
     return environment.get_template(TEMPLATE).render(page=page, pictures=pictures, command=command)
 
 
-def _markdown_table(table: Table) -> str:
+def _markdown_table(table: PageTable) -> str:
     rules = ["---" if place < table.left else "---:" for place in range(len(table.columns))]
     body = [
         [
@@ -93,7 +93,7 @@ def _line(cells: Iterable[str]) -> str:
     return f"| {' | '.join(cell.replace('|', '&#124;') for cell in cells)} |"
 
 
-def _png(picture: Picture) -> bytes:
+def _png(picture: PagePicture) -> bytes:
     buffer = io.BytesIO()
     picture.figure.savefig(
         buffer, format="png", dpi=DPI, facecolor="white", metadata={"Software": None}

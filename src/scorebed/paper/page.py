@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-class Table(NamedTuple):
+class PageTable(NamedTuple):
     """Cells as text, one row per row; `bold` are places of cells, by row and column. The first
     `left` columns are words.
     """
@@ -22,11 +22,11 @@ class Section(NamedTuple):
     """A part of a page: a table if there is one, and remarks below it."""
 
     title: str
-    table: Table | None = None
+    table: PageTable | None = None
     notes: Sequence[str] = ()
 
 
-class Picture(NamedTuple):
+class PagePicture(NamedTuple):
     """A figure with its caption; `name` is the end of its file's name, empty for the only one."""
 
     figure: "Figure"
@@ -42,5 +42,5 @@ class Page(NamedTuple):
     title: str
     lead: Sequence[str]
     sections: Sequence[Section]
-    pictures: Sequence[Picture]
+    pictures: Sequence[PagePicture]
     data: Sequence[Mapping[str, Any]]

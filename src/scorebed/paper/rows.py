@@ -8,7 +8,7 @@ from scorebed.errors import ScorebedError
 from scorebed.paper.data import read
 from scorebed.paper.scale import overrides, scaled_settings
 from scorebed.paper.study import Study
-from scorebed.paper.units import Estimate, Unit
+from scorebed.paper.units import Unit, UnitPlan
 from scorebed.presets import DEFAULT_METHOD
 from scorebed.presets.reader import policy_for, preset_values
 from scorebed.runs.begin import NewRun, Request, plan
@@ -20,7 +20,7 @@ from scorebed.tasks.base import Task
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Row(Unit):
+class TableRow(Unit):
     """A method on a task with P policies, and whatever else sets the row apart."""
 
     label: str
@@ -46,10 +46,10 @@ class Row(Unit):
             "settings": list(self.settings),
         }
 
-    def estimate(self, study: Study) -> Estimate:
+    def estimate(self, study: Study) -> UnitPlan:
         run = self.planned(study)
         nle = run.config.trained_by.nle(job_for(run.config, run.task))
-        return Estimate(nle, _sizes(to_values(run.config)))
+        return UnitPlan(nle, _sizes(to_values(run.config)))
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:
         from scorebed.paper.running import run_row
@@ -86,11 +86,11 @@ class Row(Unit):
         )
 
 
-def table_rows(item: str) -> tuple[Row, ...]:
+def table_rows(item: str) -> tuple[TableRow, ...]:
     """The rows of a table of the paper, task by task."""
     table = read("items")["tables"][item]
     return tuple(
-        Row(
+        TableRow(
             label=row["label"],
             task=task,
             method=row["method"],
@@ -149,14 +149,14 @@ def _choice(study: Study) -> Mapping[str, Any]:
     return chosen
 
 
-SIZES = ("steps", "batch", "inner", "width", "blocks", "layers", "trajectories", "particles")
-
-
 def _sizes(values: Mapping[str, Any]) -> str:
     """The sizes of a run on one line."""
-    tables = {k: v for k, v in values.items() if isinstance(v, Mapping)}
+    tables, shown = (
+        {k: v for k, v in values.items() if isinstance(v, Mapping)},
+        read("items")["sizes"],
+    )
     return "; ".join(
-        f"{name}: " + ", ".join(f"{key} {table[key]:,}" for key in SIZES if key in table)
+        f"{name}: " + ", ".join(f"{key} {table[key]:,}" for key in shown if key in table)
         for name, table in tables.items()
-        if any(key in table for key in SIZES)
+        if any(key in table for key in shown)
     )

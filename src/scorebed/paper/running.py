@@ -12,7 +12,7 @@ from scorebed.bench.compare import training_seconds
 from scorebed.bounds import tight_bounds
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
-from scorebed.paper.rows import Row
+from scorebed.paper.rows import TableRow
 from scorebed.paper.study import Study
 from scorebed.paper.units import record_name
 from scorebed.policies.base import Policy
@@ -30,7 +30,7 @@ TIGHT_OUTER = 256
 Result = dict[str, Any]
 
 
-def run_row(row: Row, study: Study, *, progress: Progress) -> Result:
+def run_row(row: TableRow, study: Study, *, progress: Progress) -> Result:
     """Carry out what is left of a row's run, bound its policies tightly as well, and give what its
     record keeps.
     """
@@ -45,7 +45,7 @@ def run_row(row: Row, study: Study, *, progress: Progress) -> Result:
     return result
 
 
-def open_row(row: Row, study: Study) -> OpenRun:
+def open_row(row: TableRow, study: Study) -> OpenRun:
     """The run of a row, owned by this process: begun if there is none, refused if it was begun with
     other settings.
     """
@@ -59,7 +59,7 @@ def open_row(row: Row, study: Study) -> OpenRun:
     return run
 
 
-def row_folder(row: Row, study: Study) -> Path:
+def row_folder(row: TableRow, study: Study) -> Path:
     """Where the run of a row is."""
     return study.runs_folder / record_name(row, study)
 

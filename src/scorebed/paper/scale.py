@@ -32,9 +32,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from scorebed.errors import require
+from scorebed.paper.data import read
 
 SMALLEST_BATCH = 64
-SMALLEST_TRAJECTORIES, SMALLEST_PARTICLES, FEWEST_SWEEPS = 64, 64, 5
+FEWEST_SWEEPS = 5
 LARGEST_RATE = 2e-3
 SMALLEST_WIDTH, WIDTH_STEP, SMALLEST_HEAD = 32, 8, 16
 OUTER, SMALLEST_INNER = 512, 100_000
@@ -86,19 +87,24 @@ def overrides(settings: Mapping[str, Any]) -> list[str]:
 
 def _nested(table: Tables) -> bool:
     """Whether a method is one of particles within trajectories."""
-    return "trajectories" in table and "particles" in table
+    return all(size in table for size in _nested_sizes())
+
+
+def _nested_sizes() -> dict[str, int]:
+    """The sizes that multiply its cost, in the order in which they shrink, and how far."""
+    return dict(read("items")["nested"])
 
 
 def _particles(
     table: Tables, sweeps: int, scale: float
 ) -> tuple[dict[str, int], dict[str, int], float]:
     """Trajectories and particles, the sweeps that are left for S, and the factor on those."""
-    N = _shrunk(table["trajectories"], scale, SMALLEST_TRAJECTORIES)
-    left = scale * table["trajectories"] / N
-    M = _shrunk(table["particles"], left, SMALLEST_PARTICLES)
-    left = left * table["particles"] / M
+    sizes, left = {}, scale
+    for size, smallest in _nested_sizes().items():
+        sizes[size] = _shrunk(table[size], left, smallest)
+        left *= table[size] / sizes[size]
     K = _shrunk(sweeps, left, FEWEST_SWEEPS)
-    return {"trajectories": N, "particles": M}, {"steps": K}, K / sweeps
+    return sizes, {"steps": K}, K / sweeps
 
 
 def _steps(table: Tables, scale: float) -> tuple[dict[str, int], float]:

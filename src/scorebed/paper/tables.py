@@ -5,10 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from scorebed.paper.data import Figure, published_repeats, published_rows, read
-from scorebed.paper.item import Item
-from scorebed.paper.page import Page, Picture, Section, Table
-from scorebed.paper.rows import Row, table_rows
+from scorebed.paper.data import PrintedMean, published_repeats, published_rows, read
+from scorebed.paper.item import PaperItem
+from scorebed.paper.page import Page, PagePicture, PageTable, Section
+from scorebed.paper.rows import TableRow, table_rows
 from scorebed.paper.statistics import Agreement, Sample, agreement, best_rows
 from scorebed.paper.study import Study
 from scorebed.paper.units import UnitRecord
@@ -32,7 +32,7 @@ CONTRASTIVE, TIGHT = "contrastive", "tight"
 class ResultRow:
     """A row that has been run."""
 
-    row: Row
+    row: TableRow
     result: Mapping[str, Any]
 
     def sample(self, bound: str, side: str) -> Sample:
@@ -56,7 +56,7 @@ class ResultRow:
 
 
 @dataclasses.dataclass(frozen=True)
-class TableItem(Item):
+class TableItem(PaperItem):
     """A table of `items.toml`."""
 
     of: str
@@ -69,7 +69,7 @@ class TableItem(Item):
     def title(self) -> str:
         return str(self._values["title"])
 
-    def units(self, study: Study) -> tuple[Row, ...]:
+    def units(self, study: Study) -> tuple[TableRow, ...]:
         del study
         return table_rows(self.of)
 
@@ -90,7 +90,7 @@ class TableItem(Item):
             "Lower to upper bounds with one standard error over repeats: ours (tight ones where "
             "there are any) and the paper's."
         )
-        pictures = [Picture(draw_rows(panels), caption)] if records else []
+        pictures = [PagePicture(draw_rows(panels), caption)] if records else []
         return Page(self.title, self._lead(study, records), sections, pictures, data)
 
     @property
@@ -105,7 +105,9 @@ class TableItem(Item):
             *self._values.get("notes", ()),
         ]
 
-    def _section(self, task: str, rows: Sequence[Row], run: Mapping[str, ResultRow]) -> Section:
+    def _section(
+        self, task: str, rows: Sequence[TableRow], run: Mapping[str, ResultRow]
+    ) -> Section:
         paper = published_rows(self.of, task)
         bound = leading_bound(list(run.values()))
         ours = {label: each.sample(bound, "lower") for label, each in run.items()}
@@ -138,11 +140,11 @@ class TableItem(Item):
                     f"{found.seconds:,.0f}" if found else "",
                 ]
             )
-        table = Table(COLUMNS, cells, frozenset(bold))
+        table = PageTable(COLUMNS, cells, frozenset(bold))
         notes = _notes(bound, agreement(ours, theirs), len(ours)) if run else []
         return Section(task, table, notes)
 
-    def _dots(self, row: Row, found: ResultRow | None) -> Any:
+    def _dots(self, row: TableRow, found: ResultRow | None) -> Any:
         from scorebed.plots.reproduction import Dots
 
         printed = published_rows(self.of, row.task)[row.label]
@@ -164,7 +166,7 @@ def leading_bound(rows: Sequence[ResultRow]) -> str:
     return TIGHT if means[TIGHT] >= means[CONTRASTIVE] else CONTRASTIVE
 
 
-def _printed(figure: Figure) -> Sample:
+def _printed(figure: PrintedMean) -> Sample:
     return Sample(figure.mean, figure.se, published_repeats())
 
 
@@ -174,7 +176,7 @@ def _nats(sample: Sample) -> str:
     return f"{sample.mean:.2f}" + ("" if math.isnan(sample.se) else f" ± {sample.se:.2f}")
 
 
-def _spent(found: ResultRow | None, printed: Figure | None) -> str:
+def _spent(found: ResultRow | None, printed: PrintedMean | None) -> str:
     """Evaluations of a repeat, with their error where the paper prints one."""
     own = ""
     if found is not None:
@@ -206,7 +208,7 @@ def _notes(bound: str, found: Agreement, rows: int) -> list[str]:
     return notes
 
 
-def _line(row: Row, found: ResultRow | None, printed: Any) -> dict[str, Any]:
+def _line(row: TableRow, found: ResultRow | None, printed: Any) -> dict[str, Any]:
     """A line of the CSV file."""
     values: dict[str, Any] = {
         "task": row.task,

@@ -24,7 +24,7 @@ FORMAT = 1
 LOOK_AGAIN = 2.0  # seconds between two looks at a unit that another process has in hand
 
 
-class Estimate(NamedTuple):
+class UnitPlan(NamedTuple):
     """What a unit is going to be, for `--dry-run`: its likelihood evaluations, and its sizes in
     words.
     """
@@ -46,7 +46,7 @@ class Unit(abc.ABC):
         """What it is, in JSON: a record of another definition does not count."""
 
     @abc.abstractmethod
-    def estimate(self, study: Study) -> Estimate:
+    def estimate(self, study: Study) -> UnitPlan:
         """What it will cost."""
 
     @abc.abstractmethod

@@ -31,7 +31,7 @@ class Scaled(Score):
 
 
 TASK = make_task("linear-gaussian")
-POLICY = make_policy("gru", TASK, key=jr.key(1))
+POLICY = make_policy("dad", TASK, key=jr.key(1))
 FACTORS = (0.5, 1.0, 2.0)
 
 

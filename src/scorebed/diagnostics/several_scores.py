@@ -77,7 +77,7 @@ def several_gradient_errors(
     for g in range(groups):
         group = _group(task, arrays, static, truth, policy, size, tuple(pce), named(key, g))
         passes += int(group.passes)
-        found.append(jax.tree.map(np.asarray, group))
+        found.append(group)
         on_group(g + 1, groups)
     truths = stack([group.truth for group in found])
     norm = squared_norm(truths)

@@ -92,9 +92,10 @@ def paper(
     from scorebed.paper.items import chosen_items
     from scorebed.paper.units import carry_out
 
+    _require_one(scale, hours)
     given = Study(
         out=out,
-        scale=_scale(scale, hours),
+        scale=1.0 if scale is None else scale,
         policies=policies,
         repeats=repeats,
         seed=seed,
@@ -103,8 +104,11 @@ def paper(
     )
     items = chosen_items(item)
     units = _chosen_units(items, given, rows)
+    seconds: dict[str, float] = {}
+    if hours is not None:
+        given, seconds = _within(hours, units, given)
     if dry_run:
-        _show_plan(units, given, as_json=as_json)
+        _show_plan(units, given, seconds, as_json=as_json)
         return
     if not render_only:
         with _shown(out) as bars:
@@ -117,27 +121,37 @@ def paper(
         _show_page(page)
 
 
-def _scale(scale: float | None, hours: float | None) -> float:
-    """S as given; one of the two ways has to be."""
+def _require_one(scale: float | None, hours: float | None) -> None:
+    """How much to run has to be said, in one of two ways."""
     from scorebed.errors import require
 
-    del hours
+    given = [name for name, value in {"--scale": scale, "--hours": hours}.items() if value]
     require(
-        scale is not None,
-        "--scale",
-        got="nothing",
-        expected="a share of the paper's budget",
-        fix="1 is the paper itself, 0.01 a hundredth of it.",
+        len(given) == 1,
+        "--scale or --hours",
+        got=" and ".join(given) or "neither",
+        expected="one of them",
+        fix="--scale 1 is the paper itself, --scale 0.01 a hundredth of it, --hours 2 what fits.",
     )
-    assert scale is not None  # for the type checker
     require(
-        scale <= 1,
+        scale is None or scale <= 1,
         "--scale",
-        got=f"{scale:g}",
+        got=f"{scale}",
         expected="a share of the paper's budget, above 0 and up to 1",
-        fix="1 is the paper itself.",
+        fix="--scale 1 is the paper itself.",
     )
-    return scale
+
+
+def _within(hours: float, units: "Sequence[Unit]", study: Study) -> tuple[Study, dict[str, float]]:
+    """The study at the scale that fits, and the seconds of every unit."""
+    from dataclasses import replace
+
+    from scorebed.paper.forecast import scale_for
+
+    with _shown(study.out) as bars:
+        scale, seconds = scale_for(units, study, hours, progress=bars)
+    sys.stderr.write(f"--scale {scale:g}: {sum(seconds.values()) / 3600:.2g} hours forecast\n")
+    return replace(study, scale=scale), seconds
 
 
 def _chosen_units(items: "Sequence[PaperItem]", study: Study, rows: Sequence[str]) -> "list[Unit]":
@@ -157,30 +171,45 @@ def _chosen_units(items: "Sequence[PaperItem]", study: Study, rows: Sequence[str
     ]
 
 
-def _show_plan(units: "Sequence[Unit]", study: Study, *, as_json: bool) -> None:
+def _show_plan(
+    units: "Sequence[Unit]", study: Study, seconds: dict[str, float], *, as_json: bool
+) -> None:
+    """What would be run; the seconds where steps were timed."""
     from scorebed.paper.units import finished, record_name
 
     done = finished(units, study)
-    plans = [(record_name(unit, study), unit.name in done, unit.estimate(study)) for unit in units]
+    plans = [(unit.name, record_name(unit, study), unit.estimate(study)) for unit in units]
     if as_json:
         print_json(
             {
                 "settings": study.settings(),
                 "rows": [
-                    {"row": name, "finished": over, "nle": plan.nle, "sizes": plan.words}
-                    for name, over, plan in plans
+                    {
+                        "row": record,
+                        "finished": name in done,
+                        "nle": plan.nle,
+                        "seconds": seconds.get(name),
+                        "sizes": plan.words,
+                    }
+                    for name, record, plan in plans
                 ],
             }
         )
         return
     print_table(
-        {"row": LEFT, "": LEFT, "NLE": RIGHT, "sizes": TEXT},
+        {"row": LEFT, "": LEFT, "NLE": RIGHT, "seconds": RIGHT, "sizes": TEXT},
         [
-            (name, "finished" if over else "", f"{plan.nle:,}", plan.words)
-            for name, over, plan in plans
+            (
+                record,
+                "finished" if name in done else "",
+                f"{plan.nle:,}",
+                f"{seconds[name]:,.0f}" if name in seconds else "",
+                plan.words,
+            )
+            for name, record, plan in plans
         ],
     )
-    print_text(f"{sum(plan.nle for _, over, plan in plans if not over):,} NLE to go")
+    print_text(f"{sum(plan.nle for name, _, plan in plans if name not in done):,} NLE to go")
 
 
 def _written(item: "PaperItem", study: Study) -> dict[str, Any]:

@@ -52,6 +52,11 @@ class Study:
         return str(self._choice.get("suffix", ""))
 
     @property
+    def other_policies(self) -> bool:
+        """Whether the policies are not the paper's, so that a row has to name its own."""
+        return self.policies != USUAL_POLICIES
+
+    @property
     def policies_in_words(self) -> str:
         """Whose policies, for a heading."""
         return str(self._choice["words"])
@@ -69,7 +74,7 @@ class Study:
     def command(self, item: str) -> str:
         """The command line that gives an item of this study, but for its folders."""
         words = [f"scorebed paper {item} --scale {self.scale:g}"]
-        if self.policies != USUAL_POLICIES:
+        if self.other_policies:
             words.append(f"--policies {self.policies}")
         if self.repeats != USUAL_REPEATS:
             words.append(f"--repeats {self.repeats}")

@@ -80,7 +80,7 @@ class TableItem(PaperItem):
         for task in self._values["tasks"]:
             rows = [row for row in self.units(study) if row.task == task]
             run = {r.label: ResultRow(r, records[r.name].result) for r in rows if r.name in records}
-            sections.append(self._section(task, rows, run))
+            sections.append(self._section(study, task, rows, run))
             data += [
                 _line(row, run.get(row.label), published_rows(self.of, task)[row.label])
                 for row in rows
@@ -106,7 +106,7 @@ class TableItem(PaperItem):
         ]
 
     def _section(
-        self, task: str, rows: Sequence[TableRow], run: Mapping[str, ResultRow]
+        self, study: Study, task: str, rows: Sequence[TableRow], run: Mapping[str, ResultRow]
     ) -> Section:
         paper = published_rows(self.of, task)
         bound = leading_bound(list(run.values()))
@@ -132,7 +132,7 @@ class TableItem(PaperItem):
             )
             cells.append(
                 [
-                    row.label,
+                    _shown_label(row, found, study),
                     *own,
                     _nats(_printed(printed.lower)),
                     _nats(_printed(printed.upper)),
@@ -164,6 +164,13 @@ def leading_bound(rows: Sequence[ResultRow]) -> str:
         for bound in (CONTRASTIVE, TIGHT)
     }
     return TIGHT if means[TIGHT] >= means[CONTRASTIVE] else CONTRASTIVE
+
+
+def _shown_label(row: TableRow, found: ResultRow | None, study: Study) -> str:
+    """A row as it stands in the table, with its policy if that is not the paper's."""
+    if found is None or not study.other_policies:
+        return row.label
+    return f"{row.label}, {found.result['policy']}"
 
 
 def _printed(figure: PrintedMean) -> Sample:

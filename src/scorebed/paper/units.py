@@ -11,7 +11,7 @@ import hashlib
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scorebed.errors import FolderInUseError, InvalidValueError, NewerFormatError
 from scorebed.paper.study import Study
@@ -19,6 +19,9 @@ from scorebed.runs import strict_json
 from scorebed.runs.durable import explained, make_folder, replace_file
 from scorebed.runs.lock import Lock
 from scorebed.runs.stage import Progress
+
+if TYPE_CHECKING:
+    from scorebed.paper.rows import TableRow
 
 FORMAT = 1
 LOOK_AGAIN = 2.0  # seconds between two looks at a unit that another process has in hand
@@ -48,6 +51,11 @@ class Unit(abc.ABC):
     @abc.abstractmethod
     def estimate(self, study: Study) -> UnitPlan:
         """What it will cost."""
+
+    def timed_as(self, study: Study) -> "TableRow | None":
+        """The row whose steps are timed for it by --hours; None if there is none like it."""
+        del study
+        return None
 
     @abc.abstractmethod
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:

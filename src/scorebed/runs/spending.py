@@ -76,7 +76,7 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     training = method.policy_settings
     if training is None:
         return config
-    first, second = _timed(config, task)
+    first, second = timed_paces(config, task)
     upfront = 60 * minutes * UPFRONT_SHARE if first else 0.0
     stages = [name for name, count in job.groups(method.parts(job)) if count]
     steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
@@ -88,8 +88,10 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
 
 
-def _timed(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
-    """The pace of stage 1, where there is one to train, and of stage 2."""
+def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
+    """The pace of stage 1, where there is one to train, and of stage 2: a few steps of a run in a
+    folder that is thrown away.
+    """
     short = dataclasses.replace(
         config,
         repeats=1,

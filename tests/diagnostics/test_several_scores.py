@@ -72,7 +72,8 @@ def test_the_error_of_a_scaled_score_is_as_far_as_it_is_scaled(found):
 
 def test_all_share_the_size_of_the_true_gradient(found):
     norms = {each.squared_norm.value for each in (*found.scores, *found.pce.values())}
-    assert len(norms) == 1 and norms.pop() > 0
+    assert len(norms) == 1
+    assert norms.pop() > 0
 
 
 def test_scores_of_two_architectures_are_refused():

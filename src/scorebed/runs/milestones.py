@@ -23,7 +23,7 @@ class Milestone(NamedTuple):
     step: int
 
     def __str__(self) -> str:
-        return f"{self.run}, number {self.number}, step {self.step}"
+        return f"{self.run.name}, number {self.number}, step {self.step}"
 
 
 def milestone_steps(run: OpenRun, number: int = 0) -> list[int]:
@@ -50,7 +50,7 @@ def milestone_learned(run: OpenRun, step: int, number: int = 0) -> Any:
 
 def _stage(run: OpenRun, number: int) -> Stage:
     job, method = job_for(run.config, run.task), run.config.trained_by
-    stage = method.upfront(job, number) if number < method.parts(job) else None
+    stage = method.upfront(job, number) if number < job.upfronts(method.parts(job)) else None
     if stage is None:
         raise InvalidValueError(
             f"the run {run.folder.path}",

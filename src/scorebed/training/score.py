@@ -30,7 +30,6 @@ from scorebed.estimators.matching import (
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import PILOT as PILOT
 from scorebed.rollout import Trajectory, pilot_runs, simulate, simulate_outcomes
 from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.samplers.paper import paper_sampler
@@ -276,10 +275,11 @@ def score_stage(
     weights: Callable[[], Weights],
     finish: Callable[[Any], Score] = lambda score: score,
     score_nle: int = 0,
+    pilot_nle: int = 0,
     key: PRNGKeyArray,
 ) -> SingleStage:
-    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and those of the pilot that
-    weighs the two parts of the loss.
+    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and before the first those of
+    the pilot that weighs the two parts of the loss, if there is one.
     """
     return SingleStage(
         name=name,
@@ -293,7 +293,7 @@ def score_stage(
         block=block,
         finish=finish,
         step_nle=batch * (task.horizon + score_nle),
-        once_nle=PILOT * task.horizon if steps else 0,
+        once_nle=pilot_nle if steps else 0,
         key=named(key, "train", "steps"),
     )
 

@@ -34,10 +34,16 @@ def run_row(row: TableRow, study: Study, *, progress: Progress) -> Result:
     """Carry out what is left of a row's run, bound its policies tightly as well, and give what its
     record keeps.
     """
-    run = open_row(row, study)
+    words = f"{row.label} on {row.task}"
+    return run_planned(row.planned(study), row_folder(row, study), words, progress=progress)
+
+
+def run_planned(new: NewRun, path: Path, words: str, *, progress: Progress) -> Result:
+    """Carry out what is left of a run in a folder, and give what a record keeps of it."""
+    run = open_planned(new, path)
     with run.folder as folder:
         progress.begin(folder.path.name, 0, 0)
-        progress.end(f"{row.label} on {row.task}, in {folder.path}")
+        progress.end(f"{words}, in {folder.path}")
         record = Execution(folder, run.config, run.task, progress=progress).run()
         result = _result(run, record, progress=progress)
     # Nothing that one row compiled serves another, and it would be held to the end.
@@ -45,16 +51,14 @@ def run_row(row: TableRow, study: Study, *, progress: Progress) -> Result:
     return result
 
 
-def open_row(row: TableRow, study: Study) -> OpenRun:
-    """The run of a row, owned by this process: begun if there is none, refused if it was begun with
-    other settings.
+def open_planned(new: NewRun, path: Path) -> OpenRun:
+    """The run in a folder, owned by this process: begun if there is none, refused if it was begun
+    with other settings.
     """
-    path = row_folder(row, study)
-    planned = row.planned(study)
     if not (path / CONFIG).is_file():
-        return OpenRun(planned.create(path), planned.config, planned.task)
+        return OpenRun(new.create(path), new.config, new.task)
     run = open_run(path, BUILT_IN, strict=True)
-    _require_same(path, run, planned)
+    _require_same(path, run, new)
     run.folder.acquire()
     return run
 

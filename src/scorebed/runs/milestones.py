@@ -34,6 +34,20 @@ def milestone_steps(run: OpenRun, number: int = 0) -> list[int]:
     )
 
 
+def milestone_after(run: OpenRun, part: int, number: int = 0) -> tuple[int, int]:
+    """The first step that was kept at or after 1/`part` of all steps, and the number of all."""
+    stage = _stage(run, number)
+    (found,) = first_at_or_after((-(-stage.steps // part),), _kept(run, stage).steps()) or (0,)
+    if found == 0:
+        raise InvalidValueError(
+            f"the checkpoints of {run.folder.path}",
+            got=f"none after 1/{part} of {stage.steps} steps",
+            expected="those of a finished training",
+            fix="finish it, or train it again in a new folder.",
+        )
+    return found, stage.steps
+
+
 def milestone_learned(run: OpenRun, step: int, number: int = 0) -> Any:
     """What the stage would have handed on at one of those steps."""
     stage = _stage(run, number)

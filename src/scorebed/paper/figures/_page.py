@@ -6,10 +6,10 @@ from typing import Any
 
 from scorebed.paper.data import described, read
 from scorebed.paper.page import Section
+from scorebed.paper.statistics import Sample
 from scorebed.paper.study import Study
 from scorebed.paper.tables import CONTRASTIVE, TIGHT
 from scorebed.paper.units import Unit, UnitRecord
-from scorebed.paper.statistics import Sample
 
 
 def values_of(item: str) -> dict[str, Any]:

@@ -6,8 +6,8 @@ from typing import Any
 from scorebed.paper.claims import leads_over_budgets
 from scorebed.paper.figures._page import (
     claims_section,
-    leading,
     lead,
+    leading,
     lower,
     results_of,
     values_of,
@@ -70,7 +70,10 @@ class EIGAgainstNLE(PaperItem):
         return Page(
             self.title,
             lead(self.name, study, self.units(study), records),
-            [Section("Points", table), claims_section(leads_over_budgets(values["leader"], budgets))],
+            [
+                Section("Points", table),
+                claims_section(leads_over_budgets(values["leader"], budgets)),
+            ],
             [PagePicture(draw_curves([panel]), CAPTION)],
             data,
         )

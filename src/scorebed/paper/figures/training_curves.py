@@ -35,9 +35,7 @@ class TrainingCurves(PaperItem):
         """Rows first: a curve of a method of two stages takes over what its row has learned."""
         curves = self._curves()
         upfront = [
-            each.row
-            for each in curves
-            if each.row.planned(study).config.trained_by.upfront_stem
+            each.row for each in curves if each.row.planned(study).config.trained_by.upfront_stem
         ]
         return [*upfront, *curves]
 

@@ -6,11 +6,13 @@ few numbers they say so. `Claim.holds` is None where the numbers do not decide.
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from scorebed.paper.statistics import LEVEL, Sample, differ
+
+Numbers: TypeAlias = Sequence[float] | np.ndarray
 
 FEW = 4  # points below which a correlation says nothing
 TRUSTED = 2.0  # standard errors above zero at which a squared bias counts as found
@@ -42,7 +44,7 @@ class MeasuredBias(NamedTuple):
         return self.squared_bias > TRUSTED * self.se
 
 
-def spearman(x: Sequence[float], y: Sequence[float]) -> tuple[float, float, int]:
+def spearman(x: Numbers, y: Numbers) -> tuple[float, float, int]:
     """Spearman's ρ, its two-sided p-value, and the number of finite pairs; NaN for fewer than
     four, or where one side is constant.
     """
@@ -175,9 +177,7 @@ def plateaus(curves: Sequence[MeasuredBias], batch: int) -> Claim:
     )
 
 
-def correlates(
-    words: str, x: Sequence[float], y: Sequence[float], *, sign: int, of: str = ""
-) -> Claim:
+def correlates(words: str, x: Numbers, y: Numbers, *, sign: int, of: str = "") -> Claim:
     """A monotone relation of the claimed sign, by Spearman's ρ."""
     rho, p, n = spearman(x, y)
     where = f"{of}: " if of else ""
@@ -212,7 +212,7 @@ def spread(curves: Sequence[Mapping[int, float]], *, early: bool) -> float:
     return max(apart, default=math.nan)
 
 
-def worse_conditioned(policy: Sequence[float], sampler: Sequence[float]) -> Claim:
+def worse_conditioned(policy: Numbers, sampler: Numbers) -> Claim:
     """Under the final policy the Jacobian is worse conditioned: by medians and Mann–Whitney's U."""
     from scipy.stats import mannwhitneyu
 

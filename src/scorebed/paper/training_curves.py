@@ -6,6 +6,7 @@ policy is trained again with the row's settings; what is learned upfront is the 
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 from scorebed.paper.rows import TableRow, training_nle
@@ -41,6 +42,8 @@ class TrainingCurve(Unit):
 
     def estimate(self, study: Study) -> UnitPlan:
         new = one_policy(self._planned(study))
+        if new.config.trained_by.upfront_stem:
+            new = at_milestone(new, Milestone(Path(self.row.name), 0, 0))  # any costs the same
         return UnitPlan(training_nle(new), "one policy, watched")
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:

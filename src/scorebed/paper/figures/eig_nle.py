@@ -62,7 +62,12 @@ class EIGAgainstNLE(PaperItem):
             data.append(_line(row, part, spent, found, bound))
             cells.append([row.label, f"1/{part}", f"{spent:.3g}", f"{found.mean:.2f}", _se(found)])
         drawn = [
-            Curve(label, *zip(*[(x, s.mean, s.se) for x, s in points], strict=True))
+            Curve(
+                label,
+                [x for x, _ in points],
+                [found.mean for _, found in points],
+                [found.se for _, found in points],
+            )
             for label, points in curves.items()
         ]
         panel = CurvePanel("", "likelihood evaluations of training (NLE)", drawn)

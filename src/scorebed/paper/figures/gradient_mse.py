@@ -1,5 +1,5 @@
-"""The mean squared error of the EIG gradient against N, for scores part of the way of their training
-and for PCE.
+"""The mean squared error of the EIG gradient against N, for scores part of the way of their
+training and for PCE.
 """
 
 from collections.abc import Mapping
@@ -17,10 +17,10 @@ from scorebed.paper.units import Unit, UnitRecord
 
 BATCH = 1024  # the paper's, of policies
 CAPTION = (
-    "Squared bias plus variance over N, as measured, at a policy that PCE has trained for a quarter "
-    "of its steps; dotted lines mark squared biases that are told from zero. Scores of the first "
-    "seed after 1/16 to all of their steps; PCE with the numbers of contrastive parameters of the "
-    "tables."
+    "Squared bias plus variance over N, as measured, at a policy that PCE has trained for a "
+    "quarter of its steps; dotted lines mark squared biases that are told from zero. Scores "
+    "of the first seed after 1/16 to all of their steps; PCE with the numbers of contrastive "
+    "parameters of the tables."
 )
 
 

@@ -17,9 +17,10 @@ from scorebed.paper.units import Unit, UnitRecord
 
 LABELS = {SAMPLER: "designs of the sampler", POLICY: "designs of the final policy"}
 CAPTION = (
-    "Above: condition numbers of ∂y/∂ξ at fixed parameters and noise, for the designs that the score "
-    "was trained on and for those of the final policy. Below: mean squared error of a coordinate of "
-    "the score against them. Errors are unbiased estimates; the few below zero are left out."
+    "Above: condition numbers of ∂y/∂ξ at fixed parameters and noise, for the designs that "
+    "the score was trained on and for those of the final policy. Below: mean squared error of "
+    "a coordinate of the score against them. Errors are unbiased estimates; the few below "
+    "zero are left out."
 )
 
 

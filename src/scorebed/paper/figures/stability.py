@@ -1,4 +1,4 @@
-"""EIG of final policies against the training steps of the score, one curve per seed of the score."""
+"""EIG of final policies against the training steps of the score, one curve per seed of it."""
 
 import math
 from collections.abc import Mapping

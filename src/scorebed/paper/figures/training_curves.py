@@ -14,9 +14,9 @@ from scorebed.paper.training_curves import TrainingCurve
 from scorebed.paper.units import Unit, UnitRecord
 
 CAPTION = (
-    "Lower bounds of one policy of each method while it is trained. Left: per iteration. Right: per "
-    "likelihood evaluation; the dashed curve begins where stage 1 ends, the solid one leaves stage 1 "
-    "out, which any number of policies share."
+    "Lower bounds of one policy of each method while it is trained. Left: per iteration. Right: "
+    "per likelihood evaluation; the dashed curve begins where stage 1 ends, the solid one leaves "
+    "stage 1 out, which any number of policies share."
 )
 
 

@@ -107,7 +107,8 @@ def faster(
 ) -> Claim:
     """One curve (name, x, y) rises faster than another: it reaches what the other ends at sooner.
 
-    A curve that never gets there is compared by its end."""
+    One that never gets there is slower if the other has its best sooner; if later, it is not
+    decided which is better."""
     (name, x, y), (rival, other_x, other_y) = leader, other
     words = f"Per {unit}, {name} trains faster than {rival}."
     if not len(y) or not len(other_y):
@@ -116,15 +117,14 @@ def faster(
     there = np.flatnonzero(np.asarray(y, float) >= level)
     spent = float(np.asarray(other_x, float)[int(np.argmax(other_y))])
     if not there.size:
-        least = float(np.max(y))
-        back = np.flatnonzero(np.asarray(other_y, float) >= least)
-        when = float(np.asarray(other_x, float)[back[0]])
-        last = float(np.asarray(x, float)[-1])
+        best, when = float(np.max(y)), float(np.asarray(x, float)[int(np.argmax(y))])
+        passed = np.flatnonzero(np.asarray(other_y, float) >= best)
+        sooner = float(np.asarray(other_x, float)[passed[0]])
         return Claim(
             words,
-            False if when <= last else None,
-            f"It ends at {least:.2f} nats after {last:.3g}, where {rival} is after {when:.3g}, and "
-            f"{rival} goes on to {level:.2f}.",
+            False if sooner <= when else None,
+            f"Its best is {best:.2f} nats, after {when:.3g}; {rival} is there after {sooner:.3g} "
+            f"and goes on to {level:.2f}.",
         )
     first = float(np.asarray(x, float)[there[0]])
     return Claim(

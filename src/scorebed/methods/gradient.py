@@ -91,6 +91,7 @@ class GradientMethod(Method):
 
     def train(self, job: Job, learned: Any, name: str, count: int) -> BatchStage:
         training = self.policy_training
+        estimate = monitor(job, training)
         return BatchStage(
             name=name,
             steps=training.steps,
@@ -100,7 +101,8 @@ class GradientMethod(Method):
             optimiser=self.optimiser(),
             decay=training.ema,
             policies_of=self.policy_of,
-            estimate=monitor(job, training),
+            estimate=estimate,
+            estimate_nle=0 if estimate is None else estimate.nle,
             every=training.monitor_every,
             keep_best=training.keep == "best",
             patience=training.patience,

@@ -25,7 +25,16 @@ def method_class(name: str) -> type[Method]:
 RESERVED = frozenset(
     (
         *("task", "method", "preset", "policy", "sampler", "policies", "repeats", "seed"),
-        *("budget", "score_run", "sources", "history", "evaluation", "posterior"),
+        *(
+            "fresh_scores",
+            "minutes",
+            "budget",
+            "score_run",
+            "sources",
+            "history",
+            "evaluation",
+            "posterior",
+        ),
         *("policy_training", "score"),
     )
 )

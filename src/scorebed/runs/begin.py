@@ -15,7 +15,7 @@ from scorebed.inference.history import learn_history
 from scorebed.methods.reading import method_class, own_table
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import check_upfront, upfront_files
-from scorebed.runs.config import RunConfig, chosen_method, make_config
+from scorebed.runs.config import RunConfig, chosen_method, chosen_policies, make_config
 from scorebed.runs.durable import replace_file
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
@@ -82,7 +82,7 @@ def plan(request: Request) -> NewRun:
         request.task,
         method=method_name,
         policy=request.policy,
-        policies=request.policies,
+        policies=chosen_policies(request.overrides, request.file) or request.policies,
         score_kind=request.score_kind,
     )
     task = request.task
@@ -92,7 +92,23 @@ def plan(request: Request) -> NewRun:
     if request.score is not None:
         values |= _taken_over(request, request.score, method_name)
     config = make_config(values, request.overrides, request.file)
+    # A configuration that is used again has the steps that were chosen for its minutes.
+    config = dataclasses.replace(config, minutes=0.0)
     job, method = job_for(config, task), config.trained_by
+    require(
+        not any(each.partition("=")[0].strip() == "minutes" for each in request.overrides),
+        "minutes",
+        got="a setting",
+        expected="the option --minutes, which chooses the numbers of steps",
+        fix="use --minutes X.",
+    )
+    require(
+        request.score is None or not config.fresh_scores,
+        "--fresh-scores",
+        got="--score as well",
+        expected="scores that are trained, or that are taken over",
+        fix="leave one of them out.",
+    )
     require(
         request.score_kind is None or method.score_kind is not None,
         "--score-kind",

@@ -56,6 +56,7 @@ def test_what_was_timed_is_kept_for_the_same_command(tmp_path, monkeypatch):
     timed = []
 
     def time_methods(units, study, *, progress):
+        del study, progress
         timed.append(len(units))
         return PACES
 

@@ -30,9 +30,11 @@ class Counted(Unit):
         return {"number": self.number}
 
     def estimate(self, study):
+        del study
         return UnitPlan(self.number, "small")
 
     def carry_out(self, study, *, progress):
+        del progress
         self.done.append(study.scale)
         return {"square": self.number**2, "infinite": float("inf")}
 
@@ -136,6 +138,7 @@ def test_two_processes_share_the_units(tmp_path, monkeypatch):
 def test_an_interrupted_unit_lets_go_of_its_lock(tmp_path):
     class Interrupted(Counted):
         def carry_out(self, study, *, progress):
+            del study, progress
             raise KeyboardInterrupt
 
     asked = study(tmp_path)

@@ -25,11 +25,10 @@ from typing import Any, NamedTuple
 import jax
 
 from scorebed.errors import FolderInUseError, InvalidValueError
-from scorebed.paper.rows import TableRow, training_nle
+from scorebed.paper.rows import TableRow, spending
 from scorebed.paper.study import Study
 from scorebed.paper.units import LOOK_AGAIN, Unit
 from scorebed.runs import strict_json
-from scorebed.runs.begin import NewRun
 from scorebed.runs.config import RunConfig, to_values
 from scorebed.runs.durable import make_folder, replace_file
 from scorebed.runs.execution import job_for
@@ -56,13 +55,6 @@ class MethodPace(NamedTuple):
     policies: float
     before: float
     width: int
-
-
-class Spent(NamedTuple):
-    """Likelihood evaluations of a run, at most."""
-
-    upfront: int
-    policies: int
 
 
 def scale_for(
@@ -115,10 +107,11 @@ def forecast(units: Sequence[Unit], study: Study, paces: dict[str, MethodPace]) 
             found[unit.name] = WITH_BOUNDS * unit.estimate(study).nle * mean
             continue
         run = row.planned(study)
-        spent, pace = _spent(run), paces[row.method]
+        spent, pace = spending(run), paces[row.method]
         ratio = _width(run.config) / pace.width if pace.width else 1.0
         growth = ratio**2 if ratio > 1 else ratio
-        training = growth * (spent.upfront * pace.upfront + spent.policies * pace.policies)
+        policies = spent.total - spent.total_upfront
+        training = growth * (spent.total_upfront * pace.upfront + policies * pace.policies)
         found[unit.name] = WITH_BOUNDS * training + pace.before
     return found
 
@@ -164,12 +157,6 @@ def _pace(config: RunConfig, task: Task) -> MethodPace:
         before=before,
         width=_width(config),
     )
-
-
-def _spent(run: NewRun) -> Spent:
-    method, job = run.config.trained_by, job_for(run.config, run.task)
-    upfront = method.parts(job) * method.upfront_nle(job)
-    return Spent(upfront, training_nle(run) - upfront)
 
 
 def _width(config: RunConfig) -> int:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from scorebed.paper.data import read
 from scorebed.paper.scale import overrides, scaled_settings
@@ -45,7 +45,9 @@ class TableRow(Unit):
 
     def estimate(self, study: Study) -> UnitPlan:
         run = self.planned(study)
-        return UnitPlan(training_nle(run), _sizes(to_values(run.config)))
+        spent = spending(run)
+        words = f"{spent.per_repeat:,} NLE per repeat; {_sizes(to_values(run.config))}"
+        return UnitPlan(spent.total, words)
 
     def timed_as(self, study: Study) -> "TableRow":
         del study
@@ -85,15 +87,42 @@ class TableRow(Unit):
         )
 
 
-def training_nle(run: NewRun) -> int:
-    """Likelihood evaluations of training, at most; their expectation where they are drawn at random
-    from so many steps that to draw them would take minutes.
+class RowSpending(NamedTuple):
+    """Likelihood evaluations of one repeat, at most, and how many repeats there are."""
+
+    upfront: int
+    policies: int
+    repeats: int
+    fresh: bool
+    """Whether every repeat learns anew what comes before its policies."""
+
+    @property
+    def per_repeat(self) -> int:
+        """With what is learned upfront in full, which is how the paper counts."""
+        return self.upfront + self.policies
+
+    @property
+    def total_upfront(self) -> int:
+        """What is really spent upfront."""
+        return self.upfront * (self.repeats if self.fresh else 1)
+
+    @property
+    def total(self) -> int:
+        """What is really spent."""
+        return self.total_upfront + self.repeats * self.policies
+
+
+def spending(run: NewRun) -> RowSpending:
+    """What a run will spend on training; its expectation where that is drawn at random from so many
+    steps that to draw them would take minutes.
     """
     method, job = run.config.trained_by, job_for(run.config, run.task)
     training = method.policy_settings
-    steps = [training.steps] * (job.policies * job.repeats) if training else []
+    steps = [training.steps] * job.policies if training else []
     expected = method.record(job, steps).get("nle_expected")
-    return method.nle(job) if expected is None else int(expected)
+    whole = method.nle(job) if expected is None else int(expected)
+    upfront = method.parts(job) * method.upfront_nle(job)
+    return RowSpending(upfront, whole - upfront, job.repeats, job.fresh_upfront)
 
 
 def table_rows(item: str) -> tuple[TableRow, ...]:

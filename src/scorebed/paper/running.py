@@ -22,7 +22,7 @@ from scorebed.runs.config import to_values
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import CONFIG
 from scorebed.runs.load import OpenRun, open_run
-from scorebed.runs.record import BOUND_FIELDS, BoundsRecord, Record
+from scorebed.runs.record import Record, RepeatRecord
 from scorebed.runs.stage import Progress
 from scorebed.runs.user_parts import BUILT_IN
 
@@ -78,17 +78,11 @@ def chosen_policy(run: OpenRun, repeat: int) -> Policy:
 
 
 def _result(run: OpenRun, record: Record, *, progress: Progress) -> Result:
-    repeats = []
-    for repeat in range(run.config.repeats):
-        kept: Any = run.folder.read_json(f"bounds-{repeat}.json")
-        bounds = BoundsRecord.read(kept)
-        repeats.append(
-            {
-                **{name: getattr(bounds, name) for name in BOUND_FIELDS},
-                "tight": _tight(run, repeat, progress=progress),
-                "nle": _repeat_nle(record.nle_stages, repeat),
-            }
-        )
+    single = RepeatRecord(bounds=record.bounds, nle=record.nle)
+    repeats = [
+        {**each.values(), "tight": _tight(run, repeat, progress=progress)}
+        for repeat, each in enumerate(record.repeats or [single])
+    ]
     return {
         "policy": record.policy,
         "bound": record.bound,
@@ -96,6 +90,7 @@ def _result(run: OpenRun, record: Record, *, progress: Progress) -> Result:
         "repeats": repeats,
         "nle": record.nle,
         "nle_stages": dict(record.nle_stages),
+        "nle_selection": record.nle_selection,
         "nle_evaluation": record.nle_evaluation,
         **dict(record.by_method),
         "seconds": {
@@ -126,18 +121,6 @@ def _tight(run: OpenRun, repeat: int, *, progress: Progress) -> dict[str, Any] |
         run.folder.write_json_atomic(f"{stage}.json", dataclasses.asdict(found))
     kept: Any = run.folder.read_json(f"{stage}.json")
     return {name: kept[name] for name in ("lower", "lower_se", "upper", "upper_se", "outer")}
-
-
-def _repeat_nle(stages: Mapping[str, int], repeat: int) -> int:
-    """What a repeat spent: all of what is learned upfront, which the paper counts in full for each
-    repeat, and its own policies.
-    """
-    own = f"policy-{repeat}-"
-    return sum(
-        spent
-        for stage, spent in stages.items()
-        if stage.startswith(own) or not stage.startswith("policy-")
-    )
 
 
 def _require_same(path: Path, run: OpenRun, planned: NewRun) -> None:

@@ -13,6 +13,7 @@ method. S = 1 changes nothing. Below it:
 | `decay_every`, `monitor_every` | times f |
 | `width` w of a network | 8·round(w·S^(1/3)/8), within 32 and w |
 | `blocks`, `layers` of a network | half, rounded up, once its width is below half |
+| `hidden` layers of its embedding | in proportion to its width, in whole numbers |
 | `heads` of a network | halved until each has at least 16 dimensions |
 | sizes of policies | the paper's |
 | bounds | N = 512; M·S, not below 10⁵; no references beside |
@@ -132,17 +133,19 @@ def _rates(table: Tables, factor: float) -> dict[str, Any]:
     return found
 
 
-def _network(table: Tables, scale: float) -> dict[str, int]:
+def _network(table: Tables, scale: float) -> dict[str, Any]:
     """The sizes of a network."""
     if "width" not in table:
         return {}
     full = table["width"]
     width = WIDTH_STEP * round(full * scale ** (1 / 3) / WIDTH_STEP)
     width = min(full, max(width, SMALLEST_WIDTH))
-    found = {"width": width}
+    found: dict[str, Any] = {"width": width}
     for depth in ("blocks", "layers"):
         if depth in table and 2 * width < full:
             found[depth] = math.ceil(table[depth] / 2)
+    if "hidden" in table:
+        found["hidden"] = [max(1, round(size * width / full)) for size in table["hidden"]]
     if "heads" in table:
         heads = table["heads"]
         while heads > 1 and (width // heads < SMALLEST_HEAD or width % heads):

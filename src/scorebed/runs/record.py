@@ -68,7 +68,7 @@ def mean_bounds(each: Sequence[BoundsRecord]) -> BoundsRecord:
         if name.endswith("_se"):
             found[name] = sum(value**2 for value in values) ** 0.5 / n
         else:
-            found[name] = values[0] if isinstance(values[0], str) else sum(values) / n
+            found[name] = values[0] if isinstance(values[0], str | int) else sum(values) / n
     return BoundsRecord(**found)
 
 

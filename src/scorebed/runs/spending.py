@@ -75,6 +75,7 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     """
     method, job = config.trained_by, job_for(config, task)
     training = method.policy_settings
+    config = dataclasses.replace(config, minutes=minutes)
     if training is None:
         return config
     first, second = timed_paces(config, task)
@@ -86,8 +87,7 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     if first is not None:
         before = first.steps(upfront / job.upfronts(method.parts(job)), every=1)
         _require_time(minutes, before)
-    found = method.with_steps(job, before, steps)
-    return dataclasses.replace(config, trained_by=found, minutes=minutes)
+    return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
 
 
 def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:

@@ -47,7 +47,7 @@ class StageCheckpointer:
         found = self.checkpoints.latest(fresh)
         self.watched: Watched = found.tree if found else fresh
         self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
-        self.done = self.saved = self.seen = found.step if found else 0
+        self.saved = found.step if found else 0
         self.last_step = stage.last_step(self.watched)
         folder.truncate_metrics(stage.name, found.step if found else -1)
         self.begun = self.saved_at = time.monotonic()
@@ -59,7 +59,6 @@ class StageCheckpointer:
             self.watched = self.stage.go_on(self.watched, on_block=self._on_block)
         except TrainingStoppedError as error:
             self.watched = self.watched.at(error.state)
-            self.done = self.watched.done
             self._save_if_new()
             raise
         except KeyboardInterrupt:
@@ -74,16 +73,23 @@ class StageCheckpointer:
         """Time spent on the stage, over all interruptions."""
         return self.spent + time.monotonic() - self.begun
 
+    @property
+    def done(self) -> int:
+        """Steps taken; of the state itself, so that an interrupt cannot come between the two."""
+        return self.watched.done
+
     def _on_block(self, block: Block) -> None:
-        self.watched, self.done = block.watched, block.step
+        """A line of metrics, then the new state. An interrupt that loses the line finds the state
+        before the block: whoever resumes repeats the block, and writes the same line.
+        """
         _, terms, lower = moment(block)
         found = {"lower": lower} if lower else {}
         record = {"stage": self.stage.name, "step": block.step, "seconds": self.seconds}
         self.folder.append_metrics({**record, **terms, **found})
+        self.watched = block.watched
         self.progress.update(block.step, _note(terms, lower))
         late = time.monotonic() - self.saved_at > CHECKPOINT_SECONDS
-        marked = any(self.seen < mark <= block.step for mark in self.marks)
-        self.seen = block.step
+        marked = any(self.saved < mark <= block.step for mark in self.marks)
         if late or marked or block.step >= self.last_step:
             self._save()
 

@@ -14,15 +14,15 @@ import jax
 import jax.random as jr
 
 from scorebed.diagnostics.gradient_error import GradientError
-from scorebed.diagnostics.ground_truth import TRUTHS
+from scorebed.diagnostics.ground_truth import TRUTHS, Sizes
 from scorebed.diagnostics.several_scores import several_gradient_errors
 from scorebed.keys import named
 from scorebed.nle import Ledger
 from scorebed.paper.data import read
-from scorebed.paper.rows import TableRow, training_nle
+from scorebed.paper.rows import TableRow, spending
 from scorebed.paper.running import chosen_policy, run_planned
 from scorebed.paper.study import Study
-from scorebed.paper.trained_scores import TrainedScore, named_row, one_policy, run_of
+from scorebed.paper.trained_scores import ScoreOfRow, named_row, one_policy, run_of
 from scorebed.paper.units import Unit, UnitPlan, carry_out, record_name
 from scorebed.runs.begin import NewRun
 from scorebed.runs.load import open_run
@@ -46,7 +46,7 @@ class ReferencePolicy(Unit):
         return {**self.row.definition(), "part": self.part}
 
     def estimate(self, study: Study) -> UnitPlan:
-        return UnitPlan(training_nle(self._planned(study)), f"1/{self.part} of the steps")
+        return UnitPlan(spending(self._planned(study)).total, f"1/{self.part} of the steps")
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:
         words = f"the policy of {self.row.name} after 1/{self.part} of its steps"
@@ -69,7 +69,7 @@ class GradientErrorsOf(Unit):
     """
 
     task: str
-    scores: tuple[TrainedScore, ...]
+    scores: tuple[ScoreOfRow, ...]
     parts: tuple[int, ...]
     inner: tuple[int, ...]
     reference: ReferencePolicy
@@ -105,7 +105,11 @@ class GradientErrorsOf(Unit):
         policy, task, sizes = chosen_policy(at, 0), at.task, _sizes(study)
         key, ledger = named(jr.key(study.seed), self.name), Ledger()
         truth = TRUTHS["auto"](
-            task, policy, sizes["inner"], sizes["particles"], ledger, key=named(key, "truth")
+            task,
+            [policy],
+            Sizes(sizes["inner"], sizes["particles"]),
+            ledger,
+            key=named(key, "truth"),
         )
         progress.begin(self.name, 0, 0)
         found = several_gradient_errors(
@@ -130,14 +134,14 @@ class GradientErrorsOf(Unit):
             "squared_norm": norm.value,
             "squared_norm_se": norm.se,
             "truth": truth.name,
-            "truth_sizes": {key: sizes[key] for key in ("inner", "particles")},
+            "truth_doubt": truth.quality.doubt,
             "outer": found.scores[0].outer,
             "nle": found.nle + ledger.spent,
         }
 
 
 def gradient_errors_of(
-    task: str, scores: tuple[TrainedScore, ...]
+    task: str, scores: tuple[ScoreOfRow, ...]
 ) -> tuple[ReferencePolicy, GradientErrorsOf]:
     """The reference policy of a task and the errors there, as `items.toml` has them."""
     shared = read("items")["gradients"]

@@ -8,7 +8,8 @@ from typing import Any
 import jax
 import jax.random as jr
 
-from scorebed.diagnostics.ground_truth import TRUTHS
+from scorebed.diagnostics.ground_truth import TRUTHS, Sizes
+from scorebed.diagnostics.score_error import per_trajectory
 from scorebed.keys import named
 from scorebed.nle import Ledger
 from scorebed.paper.rows import TableRow
@@ -48,21 +49,19 @@ class Jacobians(Unit):
         return UnitPlan(4 * outer * self.inner * horizon, f"{outer} trajectories of either kind")
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:
-        from scorebed.diagnostics.score_error import per_trajectory
-
         run = load(run_of(self.row, study, progress=progress).folder.path)
         assert run.score is not None, "the rows of Jacobians have a score"
         key, ledger, spent = named(jr.key(study.seed), self.name), Ledger(), 0
         found: dict[str, Any] = {}
-        for kind, policy in ((SAMPLER, RandomDesigns(run.sampler)), (POLICY, run.policy)):
-            truth = TRUTHS["auto"](
-                run.task,
-                policy,
-                self.inner,
-                self.particles,
-                ledger,
-                key=named(key, "truth", kind),
-            )
+        kinds = {SAMPLER: RandomDesigns(run.sampler), POLICY: run.policy}
+        truth = TRUTHS["auto"](
+            run.task,
+            list(kinds.values()),
+            Sizes(self.inner, self.particles),
+            ledger,
+            key=named(key, "truth"),
+        )
+        for kind, policy in kinds.items():
             progress.begin(f"{self.name}: {kind}", 0, 0)
             measured = per_trajectory(
                 run.task,
@@ -82,10 +81,10 @@ class Jacobians(Unit):
                 "score_mse": _short(mean),
                 "score_mse_y": _short(measured.score_mse_y),
                 "score_mse_xi": _short(measured.score_mse_xi),
-                "truth": truth.name,
             }
         jax.clear_caches()
-        return {**found, "policy": run.record.policy, "nle": spent + ledger.spent}
+        about = {"truth": truth.name, "truth_doubt": truth.quality.doubt}
+        return {**found, **about, "policy": run.record.policy, "nle": spent + ledger.spent}
 
     def _outer(self, study: Study) -> int:
         return self.outer if study.scale >= 1 else self.outer // BELOW_ONE

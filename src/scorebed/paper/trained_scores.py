@@ -11,7 +11,7 @@ from typing import Any
 
 from scorebed.errors import require
 from scorebed.paper.data import read
-from scorebed.paper.rows import TableRow, table_rows, training_nle
+from scorebed.paper.rows import TableRow, spending, table_rows
 from scorebed.paper.running import row_folder, run_planned, run_row
 from scorebed.paper.study import Study
 from scorebed.paper.units import Unit, UnitPlan, carry_out, record_name
@@ -24,7 +24,7 @@ from scorebed.runs.user_parts import BUILT_IN
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainedScore:
+class ScoreOfRow:
     """A score of a row: number `number` of those that its run trains. `seed` counts the scores of a
     task.
     """
@@ -42,7 +42,7 @@ class TrainedScore:
 class MilestonePolicy(Unit):
     """A policy trained with a score as it was after 1/`part` of its steps."""
 
-    score: TrainedScore
+    score: ScoreOfRow
     part: int
 
     @property
@@ -54,7 +54,7 @@ class MilestonePolicy(Unit):
 
     def estimate(self, study: Study) -> UnitPlan:
         new = one_policy(at_milestone(self.score.row.planned(study), _anywhere(self.score)))
-        return UnitPlan(training_nle(new), f"a policy with the score after 1/{self.part}")
+        return UnitPlan(spending(new).total, f"a policy with the score after 1/{self.part}")
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:
         row = self.score.row
@@ -67,7 +67,7 @@ class MilestonePolicy(Unit):
         return {"step": step, "steps": steps} | run_planned(new, path, words, progress=progress)
 
 
-def trained_scores(task: str, study: Study) -> tuple[TrainedScore, ...]:
+def trained_scores(task: str, study: Study) -> tuple[ScoreOfRow, ...]:
     """The scores of a task whose milestones are looked at: those of its row in the tables, and of
     further trainings of it with other seeds.
     """
@@ -83,8 +83,7 @@ def trained_scores(task: str, study: Study) -> tuple[TrainedScore, ...]:
     ]
     found = [(each, number) for each in (row, *more) for number in range(_scores(each, study))]
     return tuple(
-        TrainedScore(row=each, number=number, seed=seed)
-        for seed, (each, number) in enumerate(found)
+        ScoreOfRow(row=each, number=number, seed=seed) for seed, (each, number) in enumerate(found)
     )
 
 
@@ -111,7 +110,7 @@ def one_policy(new: NewRun) -> NewRun:
     return dataclasses.replace(new, config=config)
 
 
-def rows_of_scores(scores: Sequence[TrainedScore]) -> list[TableRow]:
+def rows_of_scores(scores: Sequence[ScoreOfRow]) -> list[TableRow]:
     """The rows that train them, each once."""
     return list({score.row.name: score.row for score in scores}.values())
 
@@ -130,6 +129,6 @@ def _scores(row: TableRow, study: Study) -> int:
     return method.parts(job_for(new.config, new.task))
 
 
-def _anywhere(score: TrainedScore) -> Milestone:
+def _anywhere(score: ScoreOfRow) -> Milestone:
     """A milestone of any step: all cost a policy the same."""
     return Milestone(Path(score.row.name), score.number, 0)

@@ -9,7 +9,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from scorebed.paper.rows import TableRow, training_nle
+from scorebed.paper.rows import TableRow, spending
 from scorebed.paper.running import run_planned
 from scorebed.paper.study import Study
 from scorebed.paper.trained_scores import one_policy, run_of
@@ -44,7 +44,7 @@ class TrainingCurve(Unit):
         new = one_policy(self._planned(study))
         if new.config.trained_by.upfront_stem:
             new = at_milestone(new, Milestone(Path(self.row.name), 0, 0))  # any costs the same
-        return UnitPlan(training_nle(new), "one policy, watched")
+        return UnitPlan(spending(new).total, "one policy, watched")
 
     def carry_out(self, study: Study, *, progress: Progress) -> dict[str, Any]:
         new, upfront = one_policy(self._planned(study)), 0

@@ -17,7 +17,7 @@ from scorebed.plots.svg import literal
 PANEL = (4.6, 3.4)  # inches
 
 
-class Curve(NamedTuple):
+class PaperCurve(NamedTuple):
     """Numbers against numbers, with standard errors where they are known (else NaN or empty)."""
 
     label: str
@@ -34,7 +34,7 @@ class CurvePanel(NamedTuple):
 
     title: str
     x_label: str
-    curves: Sequence[Curve]
+    curves: Sequence[PaperCurve]
     y_label: str = "EIG lower bound [nats]"
     log_x: bool = True
     markers: bool = True

@@ -31,6 +31,12 @@ def claims_section(found: Sequence[object], *more: str) -> Section:
     return Section("What holds here", None, [*map(str, found), *more])
 
 
+def truth_note(result: Mapping[str, Any]) -> str:
+    """What the true score was found by, and whether it can be trusted."""
+    doubt = f", which is in doubt: {result['truth_doubt']}" if result["truth_doubt"] else ""
+    return f"The true score is that of {result['truth']}{doubt}."
+
+
 def lower(result: Mapping[str, Any], bound: str) -> Sample:
     """A lower bound over the repeats of a run; NaN where the task has no tight one."""
     kept = [each if bound == CONTRASTIVE else each["tight"] for each in result["repeats"]]

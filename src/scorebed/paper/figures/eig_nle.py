@@ -42,7 +42,7 @@ class EIGAgainstNLE(PaperItem):
         return [unit for _, _, unit in self._points()]
 
     def page(self, study: Study, records: Mapping[str, UnitRecord]) -> Page:
-        from scorebed.plots.paper_curves import Curve, CurvePanel, draw_curves
+        from scorebed.plots.paper_curves import CurvePanel, PaperCurve, draw_curves
 
         values = values_of(self.name)
         results = results_of(records, self.units(study))
@@ -62,7 +62,7 @@ class EIGAgainstNLE(PaperItem):
             data.append(_line(row, part, spent, found, bound))
             cells.append([row.label, f"1/{part}", f"{spent:.3g}", f"{found.mean:.2f}", _se(found)])
         drawn = [
-            Curve(
+            PaperCurve(
                 label,
                 [x for x, _ in points],
                 [found.mean for _, found in points],

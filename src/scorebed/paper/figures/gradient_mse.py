@@ -7,7 +7,7 @@ from typing import Any
 
 from scorebed.paper.claims import Claim, MeasuredBias, correlates, lower_bias, plateaus
 from scorebed.paper.data import read
-from scorebed.paper.figures._page import claims_section, lead, values_of
+from scorebed.paper.figures._page import claims_section, lead, truth_note, values_of
 from scorebed.paper.gradients import gradient_errors_of
 from scorebed.paper.item import PaperItem
 from scorebed.paper.page import Page, PagePicture
@@ -129,8 +129,8 @@ def _of_tables(values: Mapping[str, Any], result: Mapping[str, Any]) -> list[Map
 
 def _truth(result: Mapping[str, Any]) -> str:
     return (
-        f"{result['outer']:,} trajectories; the true score by {result['truth']}; squared norm of "
-        f"the true gradient {result['squared_norm']:.2g} ± {result['squared_norm_se']:.1g}."
+        f"{result['outer']:,} trajectories; squared norm of the true gradient "
+        f"{result['squared_norm']:.2g} ± {result['squared_norm_se']:.1g}. {truth_note(result)}"
     )
 
 

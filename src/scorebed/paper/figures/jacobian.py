@@ -7,7 +7,7 @@ import numpy as np
 
 from scorebed.paper.claims import correlates, worse_conditioned
 from scorebed.paper.data import read
-from scorebed.paper.figures._page import claims_section, lead, values_of
+from scorebed.paper.figures._page import claims_section, lead, truth_note, values_of
 from scorebed.paper.item import PaperItem
 from scorebed.paper.jacobians import POLICY, SAMPLER, Jacobians
 from scorebed.paper.page import Page, PagePicture
@@ -67,9 +67,7 @@ class JacobianConditioning(PaperItem):
                     for kind, both in kinds.items()
                 ),
             ]
-            truths = {record.result[kind]["truth"] for kind in kinds}
-            note = f"The true score by {' and '.join(sorted(truths))}."
-            sections.append(claims_section(claims, note)._replace(title=words))
+            sections.append(claims_section(claims, truth_note(record.result))._replace(title=words))
             data += [
                 {"task": task, "designs": kind, "condition": c, "score_mse": e}
                 for kind, both in kinds.items()

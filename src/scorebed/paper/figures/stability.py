@@ -39,7 +39,7 @@ class Stability(PaperItem):
         return units
 
     def page(self, study: Study, records: Mapping[str, UnitRecord]) -> Page:
-        from scorebed.plots.paper_curves import Curve, CurvePanel, draw_curves
+        from scorebed.plots.paper_curves import CurvePanel, PaperCurve, draw_curves
 
         panels, data, notes = [], [], []
         apart: dict[str, list[dict[int, float]]] = {}
@@ -55,7 +55,7 @@ class Stability(PaperItem):
                     found = lower(result, bound).mean
                     seeds.setdefault(each.score.seed, []).append((each.part, result["step"], found))
             curves = [
-                Curve(f"seed {seed}", [x for _, x, _ in points], [y for _, _, y in points])
+                PaperCurve(f"seed {seed}", [x for _, x, _ in points], [y for _, _, y in points])
                 for seed, points in seeds.items()
             ]
             panels.append(CurvePanel(words, "training steps of the score", curves))

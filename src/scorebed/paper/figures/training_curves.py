@@ -40,7 +40,7 @@ class TrainingCurves(PaperItem):
         return [*upfront, *curves]
 
     def page(self, study: Study, records: Mapping[str, UnitRecord]) -> Page:
-        from scorebed.plots.paper_curves import Curve, CurvePanel, draw_curves
+        from scorebed.plots.paper_curves import CurvePanel, PaperCurve, draw_curves
 
         results = results_of(records, self._curves())
         by_step, by_nle, data, notes = [], [], [], []
@@ -58,12 +58,12 @@ class TrainingCurves(PaperItem):
             steps, lower = [step for step, _ in kept], [y for _, y in kept]
             alone = [step * result["nle_per_step"] for step in steps]
             whole = [upfront + spent for spent in alone]
-            by_step.append(Curve(label, steps, lower, colour=colour))
+            by_step.append(PaperCurve(label, steps, lower, colour=colour))
             words = f"{label}, without stage 1" if upfront else label
-            by_nle.append(Curve(words, alone, lower, colour=colour))
+            by_nle.append(PaperCurve(words, alone, lower, colour=colour))
             if upfront:
                 words = f"{label}, with stage 1"
-                by_nle.append(Curve(words, whole, lower, dashed=True, colour=colour))
+                by_nle.append(PaperCurve(words, whole, lower, dashed=True, colour=colour))
             lines[unit.name] = {
                 "iteration": (label, steps, lower),
                 "likelihood evaluation of stage 2": (label, alone, lower),

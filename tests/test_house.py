@@ -43,11 +43,14 @@ def is_table(path: pathlib.Path) -> bool:
 
 
 def strings(tree: ast.AST) -> Iterator[ast.Constant]:
-    """String constants in code: no docstrings, and no names of random streams, which
-    `keys.named` turns into keys: another name would be another draw.
+    """String constants in code: no docstrings, no names of random streams, which `keys.named`
+    turns into keys (another name would be another draw), and no names of commands, which are a
+    table of their own.
     """
     apart = set()
     for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "COMMANDS":
+            apart |= {id(key) for key in node.value.keys}
         if isinstance(node, ast.Expr):
             apart.add(id(node.value))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "named":

@@ -33,6 +33,7 @@ LAYERS = (
     ("export",),
     ("bench",),
     ("report",),
+    ("paper",),
     ("cli", "web"),
 )
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}

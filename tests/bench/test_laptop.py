@@ -103,7 +103,12 @@ def test_both_methods_are_trained_and_the_joint_one_starts_from_the_score_of_the
     assert scores[0] == scores[1]
     assert "jointscore" in (out / "table.md").read_text()
     # What the folder has is not trained again, and further seeds in it are shown.
-    shutil.copytree(out / "linear-gaussian-score-0", out / "linear-gaussian-score-1")
+    other = shutil.copytree(out / "linear-gaussian-score-0", out / "linear-gaussian-score-1")
+    config = (other / "config.toml").read_text()
+    for old, new in (("seed = 0", "seed = 1"), ("references = true", "references = false")):
+        assert old in config
+        config = config.replace(old, new)
+    (other / "config.toml").write_text(config)
     assert main([*arguments, "--json"]) == 0
     again = json.loads(capsys.readouterr().out)["tasks"]
     assert [len(each["records"]) for each in again] == [2, 1]

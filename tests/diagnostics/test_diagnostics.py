@@ -12,10 +12,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from oracles import Affine
 from scorebed.diagnostics import (
+    Agreement,
     Coverage,
+    Direction,
     Estimate,
     GradientError,
-    RelativeBias,
+    Quality,
+    Tails,
     conditioning,
     coverage,
     effective_draws,
@@ -306,23 +309,46 @@ def test_bias_is_relative_to_the_larger_gradient():
     assert math.isnan(relative_bias(flat).value)
 
 
+def agree(cosine, se=0.01, length=1.0):
+    return Agreement(Estimate(cosine, se), Estimate(length, 0.05), Estimate(1.0, 0.1))
+
+
 @pytest.mark.parametrize(
-    ("bias", "outside", "ess", "word", "number"),
+    ("overall", "trained", "outside", "quality", "word", "number"),
     [
-        ((0.01, 0.02), (0.0, 0.01), math.inf, "Good", "1.0%"),
-        ((0.08, 0.1), (0.0, 0.0), math.inf, "Fair", "8.0%"),
-        ((0.5, 0.6), (0.0, 0.0), math.inf, "Poor", "50.0%"),
-        ((0.01, 0.02), (0.0, 1.0), math.inf, "Doubtful", "100% at step 2"),
-        ((0.01, 0.02), (0.0, 1.0), math.inf, "Doubtful", "Fix: --method jointscore"),
-        ((0.01, 0.3), (0.0, 0.0), math.inf, "Undecided", "30.0%"),
-        ((0.01, 0.02), (0.0, 0.0), 12.0, "Undecided", "12 effective draws"),
-        ((math.nan, math.nan), (0.0, 0.0), math.inf, "Undecided", "zero"),
+        (agree(0.99), 0.95, (0.0, 0.01), Quality(), "Good", "0.99 ± 0.01"),
+        (agree(0.99, length=2.5), 0.95, (0.0, 0.0), Quality(), "Fair", "2.50 ± 0.05 times"),
+        (agree(0.91), 0.95, (0.0, 0.0), Quality(), "Fair", "0.91"),
+        (agree(0.3), 0.95, (0.0, 0.0), Quality(), "Poor", "train the score longer"),
+        (agree(0.99, length=0.1), 0.95, (0.0, 0.0), Quality(), "Poor", "0.10 ± 0.05 times"),
+        (agree(0.3), 0.95, (0.0, 1.0), Quality(), "Poor", "Fix: --method jointscore"),
+        (agree(0.5, 0.1), 0.95, (0.0, 0.0), Quality(), "Undecided", "more --outer"),
+        (agree(0.99), 0.95, (0.0, 1.0), Quality(), "Good", "50% of its policy's designs are not"),
+        (agree(0.99), 0.3, (0.0, 1.0), Quality(), "Doubtful", "100% at step 2"),
+        (agree(0.99), math.nan, (0.0, 1.0), Quality(), "Doubtful", "Fix: --method jointscore"),
+        (agree(0.99), 0.95, (0.0, 0.0), Quality(0.8), "Undecided", "differ by 80%"),
+        (agree(0.99), 0.95, (0.0, 0.0), Quality(missed=0.3), "Undecided", "miss 30%"),
+        (agree(0.99), 0.95, (0.0, 0.0), Quality(math.inf, 12.0), "Undecided", "12 effective"),
+        (agree(math.nan), 0.95, (0.0, 0.0), Quality(), "Undecided", "zero"),
     ],
 )
-def test_the_verdict_follows_the_numbers(bias, outside, ess, word, number):
-    text = verdict(RelativeBias(*bias), Coverage(np.array(outside)), ess=ess)
+def test_the_verdict_follows_the_numbers(overall, trained, outside, quality, word, number):
+    at_end = Direction(agree(trained), agree(trained), Tails(0.1, 0.1, 0.1), 64, 0)
+    text = verdict(overall, {"trained": at_end}, Coverage(np.array(outside)), quality)
     assert text.startswith(word + ":")
     assert number in text
+
+
+def test_heavy_tails_are_told_and_a_gradient_of_zero_too():
+    tails = Tails(0.93, 0.4, 51.0)
+    places = {
+        "untrained": Direction(agree(0.99), agree(0.9), Tails(0.1, 0.1, 0.1), 64, 0),
+        "trained": Direction(agree(math.nan), agree(0.9), tails, 64, 0),
+    }
+    text = verdict(agree(0.99), places, Coverage(np.zeros(2)))
+    assert "1% of the trajectories carry 93%" in text
+    assert "untrained policy: 0.99 ± 0.01 and 1.00 ± 0.05" in text
+    assert "trained policy: a gradient that cannot be told from zero" in text
 
 
 def test_too_few_trajectories_are_refused():

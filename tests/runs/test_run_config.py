@@ -20,6 +20,7 @@ from scorebed.methods.fields import (
     Seed,
     WeightOrAuto,
 )
+from scorebed.methods.gradient import SCHEDULES
 from scorebed.methods.reading import RESERVED, own_table, table_settings
 from scorebed.methods.settings import settings_of
 from scorebed.runs.config import (
@@ -62,7 +63,6 @@ BY_NAME = {
     "particles": st.integers(2, 2**31 - 1),
     "blocks": COUNTS,
     "iterations": COUNTS,
-    "schedule": st.sampled_from(["cosine", "exponential", "constant"]),
     "keep": st.sampled_from(["best", "last"]),
     "monitor": st.sampled_from(["contrastive", "importance"]),
     "weights": st.sampled_from(["none", "score", "learned"]),
@@ -86,11 +86,13 @@ def some_values(draw):
     """The values of any configuration, every one of them drawn."""
     method = draw(st.sampled_from(sorted(METHODS)))
     kind = draw(st.sampled_from(["particles", "laplace", "transformer", "transformer-direct"]))
-    tables = table_settings(method, {"score": {"kind": kind}})
+    schedule = draw(st.sampled_from(["cosine", "exponential", "staircase", "constant"]))
+    chosen = {"score": {"kind": kind}, "policy_training": {"schedule": schedule}}
+    tables = table_settings(method, chosen)
     tables["evaluation"] = settings_of(TABLES["evaluation"])
     if draw(st.booleans()):
         tables["posterior"] = settings_of(OPTIONAL["posterior"])
-    fixed = {"method": method, "kind": kind}
+    fixed = {"method": method, "kind": kind, "schedule": schedule}
     return {
         section: {
             name: fixed[name] if name in fixed else draw(a_value(name, setting))
@@ -269,9 +271,50 @@ def test_rates_are_finite_and_positive(values, key, bad):
     ],
 )
 def test_limits_are_named_with_their_key(values, key, bad, good):
+    if "decay" in key:
+        training = values["policy_training"] | {"schedule": "exponential"}
+        values = values | {"policy_training": training}
     check(InvalidValueError, values, [f"{key}={bad}"], f"{key}, got ", "expected ")
     if good is not None:
         make_config(values, [f"{key}={good}"])
+
+
+SCHEDULE_KEYS = {
+    "cosine": {"final_rate"},
+    "exponential": {"decay_rate", "decay_every"},
+    "staircase": {"decay_rate", "decay_every"},
+    "constant": set(),
+}
+
+
+@pytest.mark.parametrize("schedule", SCHEDULE_KEYS)
+def test_a_run_lists_the_settings_of_its_schedule_and_no_others(values, schedule):
+    config = make_config(values, [f"policy_training.schedule={schedule}"])
+    listed = parse_toml(to_toml(config).encode(), where="x")["policy_training"].keys()
+    every = set().union(*SCHEDULE_KEYS.values())
+    assert listed & every == SCHEDULE_KEYS[schedule]
+    assert {use.key.rpartition(".")[2] for use in used_settings(config)} & every == listed & every
+    for key in every - SCHEDULE_KEYS[schedule]:
+        overrides = [f"policy_training.schedule={schedule}", f"policy_training.{key}=1"]
+        check(InvalidValueError, values, overrides, f"policy_training.{key}, got a setting of the")
+
+
+def test_a_file_that_lists_the_settings_of_all_schedules_still_loads(config):
+    lines = "decay_rate = 0.5\ndecay_every = 7\n"
+    text = to_toml(config).replace("[policy_training]\n", f"[policy_training]\n{lines}")
+    assert "decay_every = 7" in text
+    assert from_values(parse_toml(text.encode(), where="x")) == config
+
+
+def test_a_staircase_falls_in_jumps_and_meets_the_smooth_decay_at_them(values):
+    rates = {}
+    for schedule in ("staircase", "exponential"):
+        training = values["policy_training"] | {"schedule": schedule, "decay_every": 10}
+        made = make_config(values | {"policy_training": training}).trained_by.policy_training
+        rates[schedule] = [float(SCHEDULES[schedule](made)(n)) for n in (0, 9, 10, 25)]
+    jumps = [1e-3 * 0.98**n for n in (0, 0, 1, 2)]
+    assert rates["staircase"] == pytest.approx(jumps)
+    assert rates["exponential"] == pytest.approx([1e-3 * 0.98**n for n in (0, 0.9, 1, 2.5)])
 
 
 def test_heads_must_divide_the_width_of_a_transformer(values):

@@ -149,7 +149,7 @@ def stage_2(path, config: RunConfig):
         stage = stage_of(config)
         watched = work._carried_out(stage)
         policies, survivors = stage.result(watched), stage.survivors(watched)
-        work._write_stage(stage, watched, survivors)
+        work.stages.write(stage, watched, survivors)
         written, lines = folder.read_json("policy-0-0.json"), folder.read_metrics()
     return (
         np.asarray(jax.tree.leaves(eqx.filter(policies, eqx.is_inexact_array))[0]),
@@ -185,6 +185,11 @@ def test_survivors_are_those_of_a_training_of_all_to_the_last_bit(whole, tmp_pat
             going = [number for number in reached if written["steps"][number] > line["step"]]
             stopped = [number for number in reached if number not in going]
             assert min(so_far[going]) >= max(so_far[stopped])
+    # The ledger of selection counts every estimate that was made.
+    stage = stage_of(halved(config))
+    made = sum(lower is not None for line in lines if "lower" in line for lower in line["lower"])
+    each = 128 * (config.trained_by.policy_training.monitor_inner + 1) * TASK.horizon
+    assert stage.monitor_nle(written["steps"]) == made * each
     both = {line["step"]: line["lower"] for line in plain if "lower" in line}
     for line in lines:
         if line["step"] in both:
@@ -251,6 +256,12 @@ def test_the_record_says_how_many_were_stopped_when_and_the_ledger_is_exact(tmp_
     left = [number for number, lower in enumerate(choice["lower"]) if lower is not None]
     assert left == json.loads((path / "policy-0-0.json").read_text())["survivors"]
     assert choice["best"] == max(left, key=lambda number: choice["lower"][number])
+    assert record["chosen"] == {"policy_number": choice["best"]}
+    lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    lowers = [lower for line in lines for lower in line.get("lower", ())]
+    watched = sum(lower is not None for lower in lowers) * 128 * (50 + 1) * TASK.horizon
+    assert record["nle_selection"] == watched + len(left) * 16 * (50 + 1) * TASK.horizon
+    assert record["nle_references"] == 0
 
 
 @pytest.mark.parametrize(("method", "words"), [("iosmc", "one policy at a time")])

@@ -5,6 +5,7 @@ Every method has a run folder of its own below one folder, so that a comparison 
 goes on where it was, and any of its runs can be looked into like another.
 """
 
+import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any, NamedTuple
 
 import jax
 
+from scorebed.bench.reuse import require_same, timed_settings
 from scorebed.bounds.contrastive import SATURATED
-from scorebed.errors import ScorebedError, UnknownNameError, require
+from scorebed.errors import ScorebedError, UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.presets import DEFAULT_PRESET
 from scorebed.presets.reader import shared_policy
@@ -123,11 +125,8 @@ def compare(
         progress.begin(method, 0, 0)
         part = read_part(METHOD, method) if is_from_file(method) else None
         parts = UserParts(method=part)
-        if (path / CONFIG).is_file():
-            run = _gone_on(path, task_name, method, spending, parts)
-        else:
-            request = _request(task_name, task, method, preset, overrides, spending, parts)
-            run = _begun(plan(request), path)
+        request = _request(task_name, task, method, preset, overrides, spending, parts)
+        run = _gone_on(path, request) if (path / CONFIG).is_file() else _begun(plan(request), path)
         with run.folder as folder:
             progress.end(f"{spending}, in {path}")
             record = Execution(folder, run.config, run.task, progress=progress).run()
@@ -173,18 +172,18 @@ def _folder(method: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
-def _gone_on(
-    path: Path, task_name: str, method: str, spending: Spending, parts: UserParts
-) -> OpenRun:
-    run = open_run(path, parts, strict=True)
-    begun = run.config
-    require(
-        (begun.task, begun.method, begun.budget) == (task_name, method, spending.budget or 0),
-        f"the comparison in {path.parent}",
-        got=f"a run of {begun.method} on {begun.task} with a budget of {begun.budget:,}",
-        expected=f"{method} on {task_name} with {spending}",
-        fix="give another folder by --out, or the same task and terms.",
-    )
+def _gone_on(path: Path, request: Request) -> OpenRun:
+    """The run in a folder, if it is the one that is asked for. How many steps fit into a given time
+    is not measured again.
+    """
+    run = open_run(path, request.parts, strict=True)
+    spending = request.spending
+    if spending is None or spending.minutes is None:
+        require_same(path, run.config, plan(request).config)
+    else:
+        plain = plan(dataclasses.replace(request, spending=None)).config
+        wanted = dataclasses.replace(plain, minutes=spending.minutes)
+        require_same(path, run.config, wanted, apart_from=timed_settings(wanted, request.task))
     run.folder.acquire()
     return run
 
@@ -192,9 +191,10 @@ def _gone_on(
 def _curve(run: OpenRun, record: Record) -> list[CurvePoint]:
     """For the first repeat: what was spent upfront, and on its policies until then."""
     method, job = run.config.trained_by, job_for(run.config, run.task)
-    stem, stage = method.upfront_stem, job.groups(method.parts(job))[0][0]
+    stem, parts = method.upfront_stem, method.parts(job)
+    stage, upfront = job.groups(parts)[0][0], {f"{stem}-{part}" for part in range(parts)}
     before: list[float] = [
-        sum(n for name, n in of.items() if stem and name.startswith(f"{stem}-"))
+        sum(n for name, n in of.items() if name in upfront)
         for of in (record.nle_stages, record.seconds)
     ]
     metrics: Any = run.folder.read_metrics(stage)

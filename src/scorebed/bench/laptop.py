@@ -17,13 +17,14 @@ import jax.random as jr
 import numpy as np
 
 from scorebed.bench.compare import training_seconds
+from scorebed.bench.reuse import require_same
 from scorebed.bounds import tight_bounds
 from scorebed.keys import named
 from scorebed.methods import METHODS
 from scorebed.methods.score import ByScore
 from scorebed.policies import RANDOM, STATIC
 from scorebed.presets.files import read
-from scorebed.runs.begin import Request, plan
+from scorebed.runs.begin import NewRun, Request, plan
 from scorebed.runs.durable import make_folder
 from scorebed.runs.execution import RECORD, Execution
 from scorebed.runs.folder import CONFIG
@@ -175,18 +176,25 @@ def _run(
     """A run to begin or to go on with; a joint one begins with the score of the run before it, if
     that has the kind of score that it would train.
     """
-    if (path / CONFIG).is_file():
-        run = open_run(path, BUILT_IN, strict=True)
-        run.folder.acquire()
-        return run
     task = make_task(name)
     request = Request(task_name=name, task=task, preset=preset, method=method, overrides=overrides)
     new = plan(request)
-    if path != first and (first / RECORD).is_file():
-        kinds = {each.trained_by.score_kind for each in (new.config, _config(first))}
-        if len(kinds) == 1:
-            new = plan(dataclasses.replace(request, score=first))
-    return OpenRun(new.create(path), new.config, new.task)
+    lent = plan(dataclasses.replace(request, score=first)) if _lends(first, path, new) else new
+    if not (path / CONFIG).is_file():
+        return OpenRun(lent.create(path), lent.config, lent.task)
+    run = open_run(path, BUILT_IN, strict=True)
+    # What it began with stays: a score of its own, or the one that was there to be taken over.
+    wanted = lent if run.config.score_run else new
+    require_same(path, run.config, wanted.config, apart_from=("score_run",))
+    run.folder.acquire()
+    return run
+
+
+def _lends(first: Path, path: Path, new: NewRun) -> bool:
+    """Whether a finished run has a score of the kind that another one would train."""
+    if path == first or not (first / RECORD).is_file():
+        return False
+    return bool(_config(first).trained_by.score_kind == new.config.trained_by.score_kind)
 
 
 def _config(path: Path) -> Any:

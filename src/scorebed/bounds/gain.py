@@ -25,6 +25,15 @@ class Gain:
     inner: int
     key: PRNGKeyArray
 
+    @property
+    def nle(self) -> int:
+        """Likelihood evaluations of one call, for a bound that knows them beforehand: all that
+        training is watched by do.
+        """
+        cost = self.bound.nle(self.task, self.outer, self.inner)
+        assert cost is not None, f"{self.bound.name} is not a bound to watch or choose by"
+        return cost
+
     def __call__(self, policy: Policy) -> float:
         how: dict[str, Any] = {"outer": self.outer, "inner": self.inner, "key": self.key}
         return net_gain(self.bound, self.task, policy, **how)

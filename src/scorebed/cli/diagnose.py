@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from scorebed.cli._numbers import Count, FromEight, FromTwo, FromZero
+from scorebed.cli._numbers import Count, FromEight, FromTwo, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 from scorebed.cli._parts import RunParts
 
@@ -17,18 +17,24 @@ def diagnose(
     run: Annotated[Path, Parameter(help="The folder of the run.")],
     /,
     *,
-    outer: Annotated[FromEight, Parameter(help="Number of trajectories, N.")] = 512,
+    outer: Annotated[FromEight, Parameter(help="Most trajectories of each policy, N.")] = 2048,
+    minutes: Annotated[
+        Positive,
+        Parameter(help="About how long to go on; it ends before when the verdict is clear."),
+    ] = 2.0,
     truth: Annotated[
-        Literal["auto", "importance", "smc"],
+        Literal["auto", "importance", "laplace", "smc"],
         Parameter(
-            help="The ground truth. auto: the closed form if there is one, importance sampling "
-            "where draws of the prior are enough, tempered SMC elsewhere."
+            help="The ground truth. auto: the closed form if there is one, draws around the "
+            "posterior's modes where these tell nearly all, importance sampling where draws of "
+            "the prior are enough, tempered SMC elsewhere."
         ),
     ] = "auto",
     inner: Annotated[
         Count, Parameter(help="Draws of the prior for importance sampling, M.")
     ] = 100000,
-    particles: Annotated[FromTwo, Parameter(help="Particles for tempered SMC.")] = 2048,
+    particles: Annotated[FromTwo, Parameter(help="Particles for tempered SMC.")] = 512,
+    draws: Annotated[Count, Parameter(help="Draws around the posterior's modes.")] = 1024,
     seed: Annotated[
         FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
     ] = 0,
@@ -39,13 +45,14 @@ def diagnose(
 
     Writes RUN/diagnosis.json, RUN/diagnosis.png and the report.
 
-    The bias of the policy gradient is given in units of the true gradient's norm, at the trained or
-    at the untrained policy, whichever is larger: at a trained policy the true gradient is close to
-    zero."""
+    The verdict is about the mean gradient as training uses it, per-trajectory clipping included:
+    its cosine with the true one and its length, on the same draws, at the untrained and at the
+    trained policy."""
     import jax.random as jr
 
     from scorebed import diagnostics
     from scorebed.cli._progress import Bars
+    from scorebed.diagnostics import PLAIN, Clipping
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.plots.diagnosis import draw_diagnosis
@@ -65,6 +72,8 @@ def diagnose(
             expected="a run of method score or jointscore",
             fix=f"bounds of any run: scorebed evaluate {run}",
         )
+    training = loaded.config.trained_by.policy_settings
+    clipping = PLAIN if training is None else Clipping(training.batch, training.trajectory_clip)
     bars = Bars()
 
     def show(stage: str, done: int, total: int) -> None:
@@ -81,10 +90,13 @@ def diagnose(
         loaded.policy,
         loaded.sampler,
         untrained=make_policy(loaded.config.policy, loaded.task, key=named(key, "untrained")),
+        **clipping._asdict(),
         outer=outer,
+        minutes=minutes,
         truth=truth,
         inner=inner,
         particles=particles,
+        draws=draws,
         on_group=show,
         key=key,
     )

@@ -1,7 +1,7 @@
 """`scorebed train TASK`: what is learned upfront, policies, bounds and record."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
@@ -57,11 +57,23 @@ def train(
     ] = None,
     repeats: Annotated[
         Count | None,
-        Parameter(help="Repeat the whole choice, for a standard error across policies."),
+        Parameter(
+            help="Repeat the whole choice, for a standard error across policies; 4 in preset paper."
+        ),
     ] = None,
+    fresh_scores: Annotated[
+        bool,
+        Parameter(
+            negative="",
+            help="Learn a score or density anew in every repeat; otherwise all repeats share it.",
+        ),
+    ] = False,
     budget: Annotated[
         Count | None,
-        Parameter(help="Likelihood evaluations of training; sizes are chosen to use them."),
+        Parameter(
+            help="Likelihood evaluations of the training of each repeat; sizes are chosen to use "
+            "them."
+        ),
     ] = None,
     minutes: Annotated[
         Positive | None, Parameter(help="Minutes of training; steps are chosen to use them.")
@@ -112,6 +124,7 @@ def train(
     parts = named.read()
     user = parts.task
     given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
+    given |= {"fresh_scores": "true"} if fresh_scores else {}
     request = Request(
         task_name=task,
         task=make_task(task) if user is None else user.task,  # type: ignore[union-attr]
@@ -152,5 +165,6 @@ def _spending(budget: int | None, match: Path | None, minutes: float | None) -> 
         fix="leave the others out.",
     )
     if match is not None:
-        budget = Record.read(RunFolder.open(match).read_json(RECORD)).nle  # type: ignore[arg-type]
+        record: Any = RunFolder.open(match).read_json(RECORD)
+        budget = Record.read(record).budget_used
     return Spending(budget, minutes) if names else None

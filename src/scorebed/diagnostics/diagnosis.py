@@ -1,8 +1,9 @@
-"""A whole diagnosis of a score: coverage, conditioning, errors of its gradient and of itself, and a
-verdict.
+"""A whole diagnosis of a score: does its gradient point where the true one does, how large are its
+errors, does the sampler cover the policy's designs; and a verdict.
 """
 
 import dataclasses
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,16 +12,21 @@ from jaxtyping import Float, PRNGKeyArray
 
 from scorebed.diagnostics.conditioning import conditioning
 from scorebed.diagnostics.coverage import Coverage, coverage
-from scorebed.diagnostics.gradient_error import (
-    GradientError,
-    ScoreError,
-    gradient_error,
-    score_error,
+from scorebed.diagnostics.direction import Direction, direction_of, group_size, used_products
+from scorebed.diagnostics.gradient_error import GradientError, errors_of
+from scorebed.diagnostics.gradient_groups import (
+    Clipping,
+    GradientGroup,
+    gradient_group,
+    group_nle,
 )
-from scorebed.diagnostics.ground_truth import TRUTHS, GroundTruth
-from scorebed.diagnostics.groups import grouping
+from scorebed.diagnostics.ground_truth import TRUTHS, GroundTruth, Sizes
+from scorebed.diagnostics.groups import Agreement, agreement
+from scorebed.diagnostics.score_error import ScoreError, per_trajectory
+from scorebed.diagnostics.values import compared_values
 from scorebed.diagnostics.verdict import (
     RelativeBias,
+    is_clear,
     relative_bias,
     verdict,
     verdict_without_truth,
@@ -32,28 +38,33 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.base import Score
-from scorebed.scores.reference import INNER, PARTICLES
+from scorebed.scores.reference import DRAWS, INNER, PARTICLES
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
 
+OUTER = 2048
+MINUTES = 2.0
 RIVALS = (15, 255)  # contrastive parameters of the PCE curves
 QUANTILES = {"10%": 0.1, "median": 0.5, "90%": 0.9}
-BATCHES = tuple(4**i for i in range(9))  # sizes at which the error of a gradient is given
+LEAST = 8  # groups before a verdict
+SCORE_GROUPS = 4  # for the errors of the score itself, which decide nothing
+TRAINED, UNTRAINED = "trained", "untrained"
 
 # (stage, groups done, groups in all); first with none done.
 OnStage: TypeAlias = Callable[[str, int, int], None]
 
 
 class Comparison(NamedTuple):
-    """A score against the ground truth: errors of its gradient at the trained policy and at an
-    untrained one, those of PCE by its number of contrastive parameters, and its own errors by whose
-    designs are used.
+    """A score against the ground truth: its gradient's agreement with the true one over all
+    policies, and the direction and errors at each of them; the errors of PCE at the trained policy
+    by its number of contrastive parameters; the score's own errors by whose designs are used.
     """
 
     against: GroundTruth
+    agreement: Agreement
+    directions: Mapping[str, Direction]
     bias: RelativeBias
-    trained: GradientError
-    untrained: GradientError | None
+    gradient: Mapping[str, GradientError]
     pce: Mapping[int, GradientError]
     errors: Mapping[str, ScoreError]
 
@@ -61,7 +72,7 @@ class Comparison(NamedTuple):
     def curves(self) -> dict[str, GradientError]:
         """The gradient errors at the trained policy, by the name of the estimator."""
         rivals = {f"PCE, M = {count}": error for count, error in self.pce.items()}
-        return {"the score": self.trained} | rivals
+        return {"the score": self.gradient[TRAINED]} | rivals
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +82,7 @@ class Diagnosis:
     verdict: str
     """One sentence, which starts with Good, Fair, Poor, Doubtful, Undecided or Unknown."""
     outer: int
-    """Number of trajectories, N."""
+    """Number of trajectories of each policy, N."""
     coverage: Coverage
     """Which of the policy's designs resemble those of the sampler."""
     conditioning: Mapping[str, Float[np.ndarray, " N"]]
@@ -93,7 +104,7 @@ class Diagnosis:
             **(
                 {"outer": self.outer, "verdict": self.verdict}
                 if found is None
-                else _compared(found, self.verdict)
+                else compared_values(found, self.verdict, self.outer)
             ),
             "coverage": {
                 "outside": self.coverage.share,
@@ -118,17 +129,23 @@ def diagnose(
     sampler: DesignSampler | None = None,
     *,
     untrained: Policy | None = None,
-    outer: int = 512,
+    batch: int = 64,
+    trajectory_clip: float = 0.0,
+    outer: int = OUTER,
+    minutes: float = MINUTES,
     truth: str = "auto",
     inner: int = INNER,
     particles: int = PARTICLES,
+    draws: int = DRAWS,
     on_group: OnStage = lambda *_: None,
     key: PRNGKeyArray,
 ) -> Diagnosis:
-    """Is a score good? Compare it, and the policy gradient that it gives, with a ground truth.
+    """Is a score good? Compare the policy gradient that it gives, as training uses it, with the
+    true one on the same draws.
 
-    Without a density, or with nuisance parameters, there is no ground truth: then only coverage and
-    conditioning are found.
+    It ends when the verdict is clear, and at the latest after `outer` trajectories of each policy
+    or about so many `minutes`. Without a density, or with nuisance parameters, there is no ground
+    truth: then only coverage and conditioning are found.
 
     Arguments:
         task: the experiment.
@@ -136,12 +153,18 @@ def diagnose(
         policy: a policy that it has trained.
         sampler: the designs that the score was trained on; the paper's for the task if left out.
         untrained: a fresh policy of the same kind. At a trained policy the true gradient is close
-            to zero; with this one the bias is given in units of the larger of both gradients.
-        outer: number of trajectories, at least 8.
-        truth: "importance", "smc", or "auto": the closed form if there is one, importance sampling
+            to zero; with this one the direction at the start is judged too.
+        batch: simulated experiments per step of the policy's training.
+        trajectory_clip: longest gradient of one trajectory in that training, in medians; 0 for the
+            plain mean.
+        outer: most trajectories of each policy, at least 8.
+        minutes: about how long to go on; a group of trajectories is always finished.
+        truth: "importance", "laplace", "smc", or "auto": the closed form if there is one, weighted
+            draws around the posterior's modes where these tell nearly all, importance sampling
             where draws of the prior are enough, tempered SMC elsewhere.
         inner: draws of the prior for importance sampling.
         particles: particles of tempered SMC.
+        draws: draws around the posterior's modes.
         on_group: called with the stage, its groups done and its groups in all; first with none
             done.
         key: the random key.
@@ -161,97 +184,105 @@ def diagnose(
         >>> found.verdict.split(":")[0] in ("Good", "Fair", "Poor", "Doubtful", "Undecided")
         True
     """
+    deadline = time.monotonic() + 60 * minutes
     find_truth, ledger = TRUTHS.find(truth), Ledger()
-    groups, _ = grouping(outer)
+    clipping = Clipping(batch, trajectory_clip)
+    size = group_size(clipping, outer)
     chosen = sampler or paper_sampler(task)
     designs = {"sampler": RandomDesigns(chosen), "policy": policy}
-    covered = coverage(task, chosen, policy, outer=outer, key=named(key, "coverage"))
-    conditions = {
-        name: conditioning(task, each, key=named(key, "conditioning", name))
-        for name, each in designs.items()
-    }
+    covered = coverage(task, chosen, policy, outer=min(outer, 512), key=named(key, "coverage"))
     if not task.has_density or has_nuisance(task):
+        conditions = {
+            name: conditioning(task, each, key=named(key, "conditioning", name))
+            for name, each in designs.items()
+        }
         sentence = verdict_without_truth(covered)
         return Diagnosis(sentence, outer, covered, conditions, None, ledger.totals)
-    against = find_truth(task, policy, inner, particles, ledger, key=named(key, "draws"))
-
-    def compare(stage: str, measure: Callable[..., Any], policy: Policy, **options: Any) -> Any:
-        on_group(stage, 0, groups)
-        found = measure(
+    # The trained one last: its tails and its coverage are told.
+    policies = ({} if untrained is None else {UNTRAINED: untrained}) | {TRAINED: policy}
+    sizes = Sizes(inner, particles, draws)
+    against = find_truth(task, list(policies.values()), sizes, ledger, key=named(key, "draws"))
+    groups = _gradients(
+        task, score, against, policies, size, clipping, outer, deadline, ledger, on_group, key
+    )
+    errors, conditions = {}, {}
+    for name, each in designs.items():
+        stage = f"score-{name}"
+        on_group(stage, 0, SCORE_GROUPS)
+        found = per_trajectory(
             task,
             score,
             against.truth,
-            policy,
-            outer=outer,
-            on_group=lambda done, total: on_group(stage, done, total),
+            each,
+            outer=SCORE_GROUPS * size,
+            size=size,
+            on_group=lambda done, total, stage=stage: on_group(stage, done, total),  # type: ignore[misc]
+            stop=lambda: time.monotonic() > deadline,
             key=named(key, stage),
-            **options,
         )
         ledger.charge(stage, found.nle)
-        return found
-
-    trained, pce, _ = compare("gradient", gradient_error, policy, pce=RIVALS)
-    start: GradientError | None = None
-    if untrained is not None:
-        start = compare("gradient-untrained", gradient_error, untrained).score
-    errors = {name: compare(f"score-{name}", score_error, each) for name, each in designs.items()}
-    bias = relative_bias(trained, *([] if start is None else [start]))
+        errors[name], conditions[name] = found.error(), found.condition
+    directions = {name: direction_of(each) for name, each in groups.items()}
+    overall = agreement(*(used_products(each) for each in groups.values()))
+    gradient = {name: errors_of(each, ())[0] for name, each in groups.items()}
+    others = [error for name, error in gradient.items() if name != TRAINED]
     return Diagnosis(
-        verdict=verdict(bias, covered, ess=against.ess),
-        outer=trained.outer,
+        verdict=verdict(overall, directions, covered, against.quality),
+        outer=directions[TRAINED].outer,
         coverage=covered,
         conditioning=conditions,
-        comparison=Comparison(against, bias, trained, start, pce, errors),
+        comparison=Comparison(
+            against=against,
+            agreement=overall,
+            directions=directions,
+            bias=relative_bias(gradient[TRAINED], *others),
+            gradient=gradient,
+            pce=errors_of(groups[TRAINED], RIVALS)[1],
+            errors=errors,
+        ),
         nle_stages=ledger.totals,
     )
 
 
-class _Compared(NamedTuple):
-    """The answer about a score, field by field as in `diagnosis.json`."""
-
-    truth: str
-    outer: int
-    inner: int | None
-    particles: int | None
-    effective_draws: float
-    verdict: str
-    relative_bias: float
-    relative_bias_upper: float
-    gradient: dict[str, Any]
-    pce: list[dict[str, Any]]
-    batches: list[int]
-    score_error: dict[str, Any]
-
-
-def _compared(found: Comparison, sentence: str) -> dict[str, Any]:
-    both = {"trained": found.trained, "untrained": found.untrained}
-    return _Compared(
-        truth=found.against.name,
-        outer=found.trained.outer,
-        inner=found.against.inner,
-        particles=found.against.particles,
-        effective_draws=found.against.ess,
-        verdict=sentence,
-        relative_bias=found.bias.value,
-        relative_bias_upper=found.bias.upper,
-        gradient={name: _gradient(e) for name, e in both.items() if e is not None},
-        pce=[{"inner": count, **_gradient(error)} for count, error in found.pce.items()],
-        batches=list(BATCHES),
-        score_error={name: _score_error(error) for name, error in found.errors.items()},
-    )._asdict()
-
-
-def _gradient(error: GradientError) -> dict[str, Any]:
-    return {
-        "squared_bias": error.squared_bias.value,
-        "squared_bias_se": error.squared_bias.se,
-        "squared_norm": error.squared_norm.value,
-        "squared_norm_se": error.squared_norm.se,
-        "variance": error.variance,
-        "crossover": error.crossover,
-        "mse": [error.mse(n) for n in BATCHES],
-    }
-
-
-def _score_error(error: ScoreError) -> dict[str, float]:
-    return {"y": error.y.value, "y_se": error.y.se, "xi": error.xi.value, "xi_se": error.xi.se}
+def _gradients(
+    task: Task,
+    score: Score,
+    against: GroundTruth,
+    policies: Mapping[str, Policy],
+    size: int,
+    clipping: Clipping,
+    outer: int,
+    deadline: float,
+    ledger: Ledger,
+    on_group: OnStage,
+    key: PRNGKeyArray,
+) -> dict[str, list[GradientGroup]]:
+    """Groups of every policy in turn, until the verdict is clear or the time is over."""
+    count = -(-outer // size)
+    found: dict[str, list[GradientGroup]] = {name: [] for name in policies}
+    stages = {name: "gradient" if name == TRAINED else f"gradient-{name}" for name in policies}
+    on_group("gradient", 0, count)
+    for g in range(count):
+        for name, policy in policies.items():
+            pce = RIVALS if name == TRAINED else ()
+            group = gradient_group(
+                task,
+                score,
+                against.truth,
+                policy,
+                size,
+                clipping,
+                pce,
+                named(key, stages[name], g),
+            )
+            found[name].append(group)
+            spent = int(group.passes) * against.truth(key).pass_nle
+            ledger.charge(stages[name], group_nle(task, score, policy, size, pce) + spent)
+        enough = g + 1 >= LEAST and (
+            time.monotonic() > deadline
+            or is_clear(agreement(*(used_products(each) for each in found.values())))
+        )
+        on_group("gradient", count if enough else g + 1, count)
+        if enough:
+            break
+    return found

@@ -8,8 +8,10 @@ policy (`upfront`); those that train nothing have a policy as it is (`untrained`
 Decision 025 says why `stages` is two methods: the second stage is made with what came of the first.
 """
 
+import bisect
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
@@ -42,8 +44,10 @@ class Job:
     repeats: int = 1
     key: PRNGKeyArray
     """The root of all random numbers."""
+    fresh_upfront: bool = False
+    """Whether every repeat learns anew what is learned upfront, or all share it."""
     budget: int = 0
-    """Likelihood evaluations that all of it may spend; 0 for no limit."""
+    """Likelihood evaluations that a repeat may spend; 0 for no limit."""
     taken_over: bool = False
     """Whether what is learned upfront comes from another run."""
     capped: bool = True
@@ -59,12 +63,29 @@ class Job:
         )
         return policy.design_nle
 
-    def groups(self, parts: int) -> list[tuple[str, int]]:
-        """The stages in which policies are trained, and how many in each: P shared out among
-        `parts`, in every repeat.
+    def groups(self, parts: int, repeat: int = 0) -> list[tuple[str, int]]:
+        """The stages in which the policies of a repeat are trained, and how many in each: P shared
+        out among `parts`.
         """
         counts = [self.policies // parts + (s < self.policies % parts) for s in range(parts)]
-        return [(f"policy-{r}-{s}", n) for r in range(self.repeats) for s, n in enumerate(counts)]
+        return [(f"policy-{repeat}-{s}", n) for s, n in enumerate(counts)]
+
+    def all_groups(self, parts: int) -> list[tuple[str, int]]:
+        """The same of every repeat."""
+        return [group for r in range(self.repeats) for group in self.groups(parts, r)]
+
+    def part_of(self, number: int, parts: int) -> int:
+        """The part, among `parts`, that policy `number` of a repeat was trained in."""
+        counts = [count for _, count in self.groups(parts)]
+        return bisect.bisect_right(list(itertools.accumulate(counts)), number)
+
+    def upfronts(self, parts: int) -> int:
+        """How often something is learned upfront in all."""
+        return parts * (self.repeats if self.fresh_upfront else 1)
+
+    def upfront_index(self, repeat: int, part: int, parts: int) -> int:
+        """The number of what was learned upfront for a part of a repeat."""
+        return part + (repeat * parts if self.fresh_upfront else 0)
 
 
 class Method(eqx.Module):
@@ -87,7 +108,7 @@ class Method(eqx.Module):
         train: the stage that trains policies, if there is one.
         untrained: the policy of a method that trains none.
         within: the same method with the largest sizes that a budget allows.
-        nle: likelihood evaluations of a whole run, at most.
+        nle: likelihood evaluations of one repeat of a run, at most.
 
     Example:
         >>> class Untouched(sb.Method):
@@ -126,9 +147,11 @@ class Method(eqx.Module):
         """The name of the kind of score that it learns; None if it learns none."""
         return None
 
-    @property
-    def score_file(self) -> str:
-        """The file of the score that trained the first policy last; empty if there is no score."""
+    def score_file(self, repeat: int, index: int) -> str:
+        """The stem of the file of the score that trained the chosen policy of a repeat last, where
+        number `index` of what is learned upfront trained it first; empty if there is no score.
+        """
+        del repeat, index
         return ""
 
     def supports(self, task: Task) -> None:
@@ -153,8 +176,8 @@ class Method(eqx.Module):
         return 1
 
     def upfront(self, job: Job, index: int) -> Stage | None:
-        """The training of what serves every policy, number `index` of `parts`; None if there is
-        none.
+        """The training of what serves every policy, number `index` (`Job.upfront_index`); None if
+        there is none.
         """
         del job, index
         return None
@@ -223,6 +246,10 @@ class Method(eqx.Module):
         del job, upfront, policies
         return self
 
+    def alone(self: SomeMethod) -> SomeMethod:
+        """The same method with one of what it learns upfront, where it would learn several."""
+        return self
+
     def timed(self: SomeMethod, steps: int, every: int) -> SomeMethod:
         """The same method in a few steps, to time them."""
         del steps, every
@@ -234,13 +261,18 @@ class Method(eqx.Module):
         return {}
 
     def nle(self, job: Job) -> int:
-        """Likelihood evaluations of a whole run, at most."""
+        """Likelihood evaluations of one repeat of a run, at most: what is learned upfront in full,
+        shared or not, and the policies; of the dearest repeat, where costs are drawn.
+        """
         parts = self.parts(job)
-        total = parts * self.upfront_nle(job)
-        for name, count in job.groups(parts):
-            stage = self.train(job, None, name, count) if count else None
-            total += stage.nle_at_most() if stage is not None else 0
-        return total
+        return parts * self.upfront_nle(job) + max(
+            sum(self._policies_nle(job, *group) for group in job.groups(parts, repeat))
+            for repeat in range(job.repeats)
+        )
+
+    def _policies_nle(self, job: Job, name: str, count: int) -> int:
+        stage = self.train(job, None, name, count) if count else None
+        return 0 if stage is None else stage.nle_at_most()
 
 
 def _built_in() -> list[tuple[str, type[Method]]]:

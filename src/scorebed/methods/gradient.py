@@ -37,6 +37,9 @@ SCHEDULES: dict[str, Callable[[PolicyTraining], optax.Schedule | float]] = {
         t.learning_rate, t.steps, t.final_rate / t.learning_rate
     ),
     "exponential": lambda t: optax.exponential_decay(t.learning_rate, t.decay_every, t.decay_rate),
+    "staircase": lambda t: optax.exponential_decay(
+        t.learning_rate, t.decay_every, t.decay_rate, staircase=True
+    ),
 }
 # Static designs are parameters of order one: they take larger steps than a network.
 STATIC_STEPS, STATIC_BATCH, STATIC_RATE = 300, 256, 0.03
@@ -88,6 +91,7 @@ class GradientMethod(Method):
 
     def train(self, job: Job, learned: Any, name: str, count: int) -> BatchStage:
         training = self.policy_training
+        estimate = monitor(job, training)
         return BatchStage(
             name=name,
             steps=training.steps,
@@ -97,7 +101,8 @@ class GradientMethod(Method):
             optimiser=self.optimiser(),
             decay=training.ema,
             policies_of=self.policy_of,
-            estimate=monitor(job, training),
+            estimate=estimate,
+            estimate_nle=0 if estimate is None else estimate.nle,
             every=training.monitor_every,
             keep_best=training.keep == "best",
             patience=training.patience,

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import equinox as eqx
@@ -22,6 +23,7 @@ from scorebed.policies.base import Policy, StochasticPolicy
 from scorebed.tasks.base import Task
 from scorebed.training.fit import StepInfo, Stop
 from scorebed.training.stage import Stage
+from scorebed.training.successive_halving import estimates, rungs
 from scorebed.training.watched import Block, OnBlock, Watched, watch
 
 
@@ -43,9 +45,9 @@ class ScoreClimbing(Stage):
 
     @functools.cached_property
     def budget(self) -> int | None:
-        """The stage's share of what all may spend."""
-        groups = len(self.job.groups(self.method.parts(self.job)))
-        return self.job.budget // groups if self.job.budget else None
+        """The stage's share of what a repeat may spend."""
+        parts = self.method.parts(self.job)
+        return self.job.budget // parts if self.job.budget else None
 
     def start(self) -> Watched:
         return watch(start_iosmc(self.job.task, self.fresh, adam(self.method.policy_training)))
@@ -93,6 +95,14 @@ class ScoreClimbing(Stage):
 
     def nle(self, watched: Watched) -> int:
         return realised_nle(watched.state)
+
+    def monitor_nle(self, steps: Sequence[int]) -> int:
+        training = self.method.policy_training
+        estimate = monitor(self.job, training)
+        if estimate is None:
+            return 0
+        ladder = rungs(self.steps, 1, halvings=0, every=training.monitor_every)
+        return estimate.nle * sum(estimates(ladder, n, every=training.monitor_every) for n in steps)
 
     def _over(self, watched: Watched) -> bool:
         return 0 < self.method.policy_training.patience <= watched.idle()
@@ -151,10 +161,10 @@ class IOSMCMethod(Method):
         """As many iterations as may fit if no particles degenerate; the run stops before one that
         does not.
         """
-        groups = len(job.groups(self.parts(job)))
-        require_affordable(budget, groups * self.bill(job, 1).upper)
+        parts = self.parts(job)
+        require_affordable(budget, parts * self.bill(job, 1).upper)
         least = self.bill(job, 2).lower - self.bill(job, 1).lower
-        return self._of_steps(budget // groups // least)
+        return self._of_steps(budget // parts // least)
 
     def with_steps(self, job: Job, upfront: int | None, policies: int) -> "IOSMCMethod":
         del job, upfront

@@ -29,6 +29,8 @@ from scorebed.training.fit import Gradient
 from scorebed.training.joint import Pair, joint_gradient, joint_optimiser, pairs
 from scorebed.training.score import score_optimiser
 
+JOINT_SCORE = "joint-score"
+
 
 class JointScoreMethod(ByScore):
     """Every policy trains with a copy of the score, which belongs to it from then on."""
@@ -40,9 +42,9 @@ class JointScoreMethod(ByScore):
     score_rate: Positive = 3e-4
     """Peak learning rate of a score that goes on learning with its policy."""
 
-    @property
-    def score_file(self) -> str:
-        return "joint-score-0.safetensors"
+    def score_file(self, repeat: int, index: int) -> str:
+        del index
+        return f"{JOINT_SCORE}-{repeat}"
 
     def supports(self, task: Task) -> None:
         ByScore.supports(self, task)
@@ -56,7 +58,9 @@ class JointScoreMethod(ByScore):
 
     def upfront_nle(self, job: Job) -> int:
         """A score that was taken over is free, but its residuals are weighed again."""
-        return pilot_nle(job.task) if job.taken_over else ByScore.upfront_nle(self, job)
+        if not job.taken_over:
+            return ByScore.upfront_nle(self, job)
+        return pilot_nle(self._score_training, job.task)
 
     def batch(self, job: Job, learned: Score, name: str, count: int) -> Pair:
         return pairs(learned, GradientMethod.batch(self, job, learned, name, count))
@@ -97,7 +101,7 @@ class JointScoreMethod(ByScore):
         return policy
 
     def kept_beside(self, trained: Pair) -> Mapping[str, Any]:
-        return {"joint-score": trained.score}
+        return {JOINT_SCORE: trained.score}
 
     def static_reference(self) -> tuple[Method, str] | None:
         plain = ScoreMethod(score=self.score, policy_training=static_training(self.policy_training))

@@ -44,14 +44,15 @@ class MLMCMethod(GradientMethod):
         return DrawnCost(lambda count, steps: self._drawn(job, name, count, steps))
 
     def within(self, budget: int, job: Job) -> "MLMCMethod":
-        """As many steps as a budget pays for, at their realised costs."""
+        """As many steps as a budget pays for in every repeat, at their realised costs."""
         if self.policy_training.halvings:
             return longer(self, self._longest_halved_drawn(budget, job))
-        groups = job.groups(self.parts(job))
-        lowest = sum(count for _, count in groups) * self.step_nle(job)
-        longest = max(1, budget // lowest)
-        costs = [self._drawn(job, name, count, longest).sum(0) for name, count in groups]
-        total = np.cumsum(np.sum(costs, axis=0))
+        longest = max(1, budget // (job.policies * self.step_nle(job)))
+        costs = [
+            sum(self._drawn(job, name, count, longest).sum(0) for name, count in groups)
+            for groups in self._repeats(job)
+        ]
+        total = np.cumsum(costs, axis=1).max(0)
         require_affordable(budget, int(total[0]))
         return longer(self, int(np.searchsorted(total, budget, side="right")))
 
@@ -69,16 +70,25 @@ class MLMCMethod(GradientMethod):
         return {"batch": batch, "base": self.base, "cap": self.levels, "tau": self.tau}
 
     def _longest_halved_drawn(self, budget: int, job: Job) -> int:
-        groups = [(name, count) for name, count in job.groups(self.parts(job)) if count]
         longest = self._longest_halved(budget, job)
-        costs = [self._drawn(job, name, count, longest) for name, count in groups]
+        costs = [
+            [self._drawn(job, name, count, longest) for name, count in groups]
+            for groups in self._repeats(job)
+        ]
 
         def spent(steps: int) -> int:
-            return sum(
-                most_expensive(ladder(self, steps, len(cost)), cost[:, :steps]) for cost in costs
+            return max(
+                sum(most_expensive(ladder(self, steps, len(c)), c[:, :steps]) for c in each)
+                for each in costs
             )
 
         return most(spent, budget, at_least=1, below=longest + 1)
+
+    def _repeats(self, job: Job) -> list[list[tuple[str, int]]]:
+        """The stages of every repeat that train anything."""
+        parts = self.parts(job)
+        repeats = (job.groups(parts, repeat) for repeat in range(job.repeats))
+        return [[(name, count) for name, count in groups if count] for groups in repeats]
 
     def _drawn(self, job: Job, name: str, count: int, steps: int) -> Int[np.ndarray, "P steps"]:
         """The cost of every step of every restart, from the levels that its key draws."""

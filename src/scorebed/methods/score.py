@@ -21,6 +21,7 @@ from scorebed.methods.fields import Count, Name
 from scorebed.methods.gradient import GradientMethod
 from scorebed.methods.sections import PolicyTraining, ScoreTraining
 from scorebed.methods.settings import Setting, check_section, make_section, settings_of
+from scorebed.rollout import PILOT
 from scorebed.scores import SCORES
 from scorebed.scores.base import Score, ScoreKind
 from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
@@ -29,10 +30,10 @@ from scorebed.tasks.base import Task
 from scorebed.training.fit import Gradient
 from scorebed.training.policy import gradient_by
 from scorebed.training.score import (
-    PILOT,
     Weights,
     automatic_weights,
     fresh_score,
+    mean_weights,
     score_maker,
     score_optimiser,
     score_stage,
@@ -117,9 +118,9 @@ class ByScore(GradientMethod):
     def score_kind(self) -> str:
         return self.score.name
 
-    @property
-    def score_file(self) -> str:
-        return f"{self.upfront_stem}-0.safetensors"
+    def score_file(self, repeat: int, index: int) -> str:
+        del repeat
+        return f"{self.upfront_stem}-{index}"
 
     def supports(self, task: Task) -> None:
         GradientMethod.supports(self, task)
@@ -181,6 +182,7 @@ class ByScore(GradientMethod):
             weights=lambda: residual_weights(training, job, key=named(key, "weights")),
             finish=lambda score: score.kept,
             score_nle=section.kind.nle(task),
+            pilot_nle=pilot_nle(training, task),
             key=key,
         )
 
@@ -228,8 +230,10 @@ class ByScore(GradientMethod):
         return found if upfront is None else found.with_score_steps(upfront)
 
     def timed(self: SomeScoreMethod, steps: int, every: int) -> SomeScoreMethod:
-        short = super().timed(steps, every).with_score_steps(steps)
-        return dataclasses.replace(short, score=dataclasses.replace(short.score, seeds=1))
+        return super().timed(steps, every).with_score_steps(steps).alone()
+
+    def alone(self: SomeScoreMethod) -> SomeScoreMethod:
+        return dataclasses.replace(self, score=dataclasses.replace(self.score, seeds=1))
 
 
 class ScoreMethod(ByScore):
@@ -259,9 +263,11 @@ def residual_weights(training: ScoreTraining, job: Job, *, key: PRNGKeyArray) ->
     relative = 0.0 if training.weights == "none" else 1.0
     if training.lambda_y == "auto":
         return automatic_weights(job.task, job.sampler, relative=relative, key=key)
-    return Weights(jnp.asarray(training.lambda_y), jnp.ones(()), relative)
+    return mean_weights(job.task, training.lambda_y, relative=relative)
 
 
-def pilot_nle(task: Task) -> int:
-    """Likelihood evaluations of the pilot that weighs the residuals."""
-    return PILOT * task.horizon
+def pilot_nle(training: ScoreTraining, task: Task) -> int:
+    """Likelihood evaluations of the pilot that weighs the residuals, or its simulations where there
+    is no likelihood; none where their weight is given.
+    """
+    return PILOT * task.horizon if training.lambda_y == "auto" else 0

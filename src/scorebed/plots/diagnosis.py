@@ -1,25 +1,28 @@
-"""The picture of a diagnosis: errors of the gradient and the score, where there is a ground truth,
-coverage of the policy's designs, and conditioning of the Jacobian.
+"""The picture of a diagnosis: direction and errors of the gradient and errors of the score, where
+there is a ground truth, coverage of the policy's designs, and conditioning of the Jacobian.
 """
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from scorebed.diagnostics import BATCHES, Comparison, Diagnosis, Estimate
+from scorebed.diagnostics import BATCHES, Agreement, Comparison, Diagnosis, Estimate
+from scorebed.diagnostics.verdict import FAIR, GOOD
 from scorebed.plots.style import LINES, SOFT
 
 
 def draw_diagnosis(found: Diagnosis) -> Figure:
-    """MSE against the batch size and relative errors, where there is a ground truth; the share of
-    designs that the sampler does not cover, step by step; and condition numbers.
+    """Cosine and length of the gradient, its MSE against the batch size and relative errors of the
+    score, where there is a ground truth; the share of designs that the sampler does not cover, step
+    by step; and condition numbers.
     """
     compared, outside = found.comparison, found.coverage.outside
-    rows = 1 if compared is None else 2
-    figure = Figure(figsize=(11, 6.5 if rows == 2 else 3.4), layout="constrained")
+    rows = 1 if compared is None else 3
+    figure = Figure(figsize=(11, 3.2 * rows), layout="constrained")
     *above, coverage, condition = figure.subplots(rows, 2).flat
     if compared is not None:
-        _draw_errors(above[0], above[1], compared)
+        _draw_directions(above[0], above[1], compared)
+        _draw_errors(above[2], above[3], compared)
 
     coverage.bar(np.arange(1, len(outside) + 1), 100 * outside, color=LINES[1])
     coverage.set(
@@ -42,12 +45,52 @@ def draw_diagnosis(found: Diagnosis) -> Figure:
         ylabel="trajectories",
         title="Jacobian conditioning",
     )
+    without_legend = (coverage, *above[:2])
     for ax in (*above, coverage, condition):
         ax.spines[["top", "right"]].set_visible(False)
         ax.title.set_fontsize(9)
-        if ax is not coverage:  # next to the axes, where it hides nothing
+        if ax not in without_legend:  # next to the axes, where it hides nothing
             ax.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return figure
+
+
+def _draw_directions(cosine: Axes, length: Axes, compared: Comparison) -> None:
+    """As training uses the gradient (filled) and as a plain mean (open), with two standard errors,
+    for each policy and for all together.
+    """
+    rows: dict[str, tuple[Agreement, Agreement | None]] = {
+        f"{name} policy": (each.used, each.plain) for name, each in compared.directions.items()
+    }
+    if len(rows) > 1:
+        rows["together"] = (compared.agreement, None)
+    for i, (used, plain) in enumerate(rows.values()):
+        for found, style, shift in ((used, "o", -0.1), (plain, "o", 0.1)):
+            if found is None:
+                continue
+            face = LINES[0] if found is used else "white"
+            for ax, value in ((cosine, found.cosine), (length, found.length)):
+                ax.errorbar(
+                    value.value,
+                    i + shift,
+                    xerr=2 * value.se if np.isfinite(value.se) else None,
+                    fmt=style,
+                    color=LINES[0],
+                    markerfacecolor=face,
+                    capsize=3,
+                )
+    for ax in (cosine, length):
+        ax.set_yticks(range(len(rows)), list(rows))
+        ax.set_ylim(len(rows) - 0.5, -0.5)
+    for threshold in (GOOD, FAIR):
+        cosine.axvline(threshold, color=SOFT, linewidth=0.8, linestyle=":")
+    low, high = cosine.get_xlim()
+    cosine.set(
+        xlim=(max(low, -1.5), 1.05 if high < 1.05 else min(high, 1.5)),
+        xlabel="cosine with the true gradient (dotted: fair, good)",
+        title="direction: as training uses it (filled), plain mean (open), ± 2 se",
+    )
+    length.axvline(1, color=SOFT, linewidth=0.8, linestyle=":")
+    length.set(xlabel="length / length of the true gradient", title="length", xscale="log")
 
 
 def _draw_errors(mse: Axes, relative: Axes, compared: Comparison) -> None:

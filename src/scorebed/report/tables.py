@@ -71,6 +71,22 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """The figures of `diagnosis.json`: name, value, and its uncertainty."""
     trained = section(section(diagnosis, "gradient"), "trained")
     rows = []
+    for where, found in [
+        ("", diagnosis),
+        *((f", {name} policy", each) for name, each in section(diagnosis, "direction").items()),
+    ]:
+        for field, what in (("cosine", "cosine"), ("length", "relative length")):
+            if field in found:
+                error = f"± {_form(found.get(f'{field}_se'), '.2f')}"
+                name = f"{what} of the gradient{where}"
+                rows.append((name, _form(found.get(field), ".2f"), error))
+        if "worst_percent_share" in found:
+            median, rms = (
+                _form(found.get(f"relative_error_{kind}"), ".2g") for kind in ("median", "rms")
+            )
+            name = f"relative error of a trajectory's gradient{where}"
+            share = _form(found.get("worst_percent_share"), ".0%")
+            rows.append((name, median, f"median; {rms} root mean square; worst 1%: {share} of it"))
     if diagnosis.get("truth"):
         most = f"at most {_form(diagnosis.get('relative_bias_upper'), '.2%')}"
         rows += [

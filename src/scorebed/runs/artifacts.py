@@ -111,7 +111,8 @@ def upfront_files(method: Method, job: Job) -> list[str]:
     """The files of what a method learns upfront."""
     if not method.upfront_stem:
         return []
-    return [f"{method.upfront_stem}-{index}.safetensors" for index in range(method.parts(job))]
+    count = job.upfronts(method.parts(job))
+    return [f"{method.upfront_stem}-{index}.safetensors" for index in range(count)]
 
 
 def check_upfront(run: Path, method: Method, job: Job) -> None:

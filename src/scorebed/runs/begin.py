@@ -14,13 +14,14 @@ from scorebed.errors import require
 from scorebed.inference.history import learn_history
 from scorebed.methods.reading import method_class, own_table
 from scorebed.presets.reader import preset_values
-from scorebed.runs.artifacts import check_upfront, upfront_files
-from scorebed.runs.config import RunConfig, chosen_method, make_config
+from scorebed.runs.artifacts import check_upfront, save, upfront_files
+from scorebed.runs.config import RunConfig, chosen_method, chosen_policies, make_config
 from scorebed.runs.durable import replace_file
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.history import after_history, read_history, with_history
-from scorebed.runs.load import open_config
+from scorebed.runs.load import open_config, open_run
+from scorebed.runs.milestones import Milestone, milestone_learned
 from scorebed.runs.sections import HistoryConfig
 from scorebed.runs.spending import Spending
 from scorebed.runs.user_parts import BUILT_IN, UserParts
@@ -62,6 +63,8 @@ class NewRun:
     config: RunConfig
     task: Task
     score: Path | None = None
+    milestone: Milestone | None = None
+    """What another run had learned upfront part of the way."""
 
     def create(self, path: Path | None) -> RunFolder:
         """Its folder, at `path` or at the next free place in runs/."""
@@ -70,6 +73,11 @@ class NewRun:
         if self.score is not None:  # copied, so that the run stands on its own
             for name in upfront_files(self.config.trained_by, job_for(self.config, self.task)):
                 replace_file(folder.path / name, (self.score / name).read_bytes())
+        if self.milestone is not None:
+            (name,) = upfront_files(self.config.trained_by, job_for(self.config, self.task))
+            source = open_run(self.milestone.run, BUILT_IN)
+            learned = milestone_learned(source, self.milestone.step, self.milestone.number)
+            save(folder.path / name, learned, self.task)
         return folder
 
 
@@ -82,7 +90,7 @@ def plan(request: Request) -> NewRun:
         request.task,
         method=method_name,
         policy=request.policy,
-        policies=request.policies,
+        policies=chosen_policies(request.overrides, request.file) or request.policies,
         score_kind=request.score_kind,
     )
     task = request.task
@@ -92,7 +100,23 @@ def plan(request: Request) -> NewRun:
     if request.score is not None:
         values |= _taken_over(request, request.score, method_name)
     config = make_config(values, request.overrides, request.file)
+    # A configuration that is used again has the steps that were chosen for its minutes.
+    config = dataclasses.replace(config, minutes=0.0)
     job, method = job_for(config, task), config.trained_by
+    require(
+        not any(each.partition("=")[0].strip() == "minutes" for each in request.overrides),
+        "minutes",
+        got="a setting",
+        expected="the option --minutes, which chooses the numbers of steps",
+        fix="use --minutes X.",
+    )
+    require(
+        request.score is None or not config.fresh_scores,
+        "--fresh-scores",
+        got="--score as well",
+        expected="scores that are trained, or that are taken over",
+        fix="leave one of them out.",
+    )
     require(
         request.score_kind is None or method.score_kind is not None,
         "--score-kind",
@@ -127,6 +151,16 @@ def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:
         fix="leave it out.",
     )
     return {"score_run": str(run), **source.trained_by.upfront_values(own_table(method))}
+
+
+def at_milestone(run: NewRun, milestone: Milestone) -> NewRun:
+    """The same run with what another run of the same settings had learned upfront at a milestone,
+    and with that alone where it would learn several.
+    """
+    config = dataclasses.replace(
+        run.config, score_run=str(milestone), trained_by=run.config.trained_by.alone()
+    )
+    return dataclasses.replace(run, config=config, score=None, milestone=milestone)
 
 
 def _sources(parts: UserParts) -> dict[str, str]:

@@ -30,6 +30,7 @@ from scorebed.runs.strict_json import Json
 
 FORMAT = 1
 KEEP = 3
+HALVINGS = 4
 LEAVES, MANIFEST = "leaves.safetensors", "manifest.json"
 
 _log = logging.getLogger("scorebed.runs").warning
@@ -46,11 +47,18 @@ class Checkpoint(NamedTuple):
 class Checkpoints:
     """The checkpoints of one stage, in one folder, which comes to be with the first of them.
 
-    `save` is for the owner of the run; reading needs no ownership. `on_warning` is given a sentence
-    for each checkpoint that is skipped."""
+    `save` is for the owner of the run; reading needs no ownership. The first at or after each of
+    `marks` stays for good, as milestones do. `on_warning` is given a sentence for each checkpoint
+    that is skipped."""
 
-    def __init__(self, folder: Path, *, on_warning: Callable[[str], object] = _log):
-        self.folder, self._warn = folder, on_warning
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        marks: Sequence[int] = (),
+        on_warning: Callable[[str], object] = _log,
+    ):
+        self.folder, self.marks, self._warn = folder, marks, on_warning
         self._intact: set[int] = set()
 
     def steps(self) -> list[int]:
@@ -183,7 +191,7 @@ class Checkpoints:
         for step in reversed(steps):
             if len(intact) < KEEP and self._is_intact(step):
                 intact.append(step)
-        for step in sorted(set(steps) - milestones(steps)):
+        for step in sorted(set(steps) - milestones(steps) - first_at_or_after(self.marks, steps)):
             if step < intact[-1]:
                 try:
                     self._discard(step)
@@ -211,7 +219,21 @@ def milestones(steps: Sequence[int]) -> set[int]:
     while steps and decade <= max(steps):
         marks += [decade, 2 * decade, 5 * decade]
         decade *= 10
-    return {min(step for step in steps if step >= mark) for mark in marks if mark <= max(steps)}
+    return first_at_or_after(marks, steps)
+
+
+def first_at_or_after(marks: Sequence[int], steps: Sequence[int]) -> set[int]:
+    """For each of `marks`, the first of `steps` at or after it, where there is one."""
+    return {
+        min(step for step in steps if step >= mark)
+        for mark in marks
+        if steps and mark <= max(steps)
+    }
+
+
+def halvings(steps: int) -> tuple[int, ...]:
+    """1/16, 1/8, 1/4 and 1/2 of the steps of a stage, rounded up, each once."""
+    return tuple(sorted({-(-steps // 2**k) for k in range(1, HALVINGS + 1)} - {0}))
 
 
 def _seal(manifest: dict[str, Any]) -> bytes:

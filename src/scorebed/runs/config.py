@@ -20,8 +20,9 @@ from scorebed.methods import METHODS
 from scorebed.methods._densities import PosteriorTraining
 from scorebed.methods.aliases import POSTERIOR, renamed, revalued, upgraded
 from scorebed.methods.base import Method
-from scorebed.methods.fields import Count, Name, Seed, digest, whole
+from scorebed.methods.fields import Count, Flag, Name, NonNegative, Seed, digest, whole
 from scorebed.methods.reading import method_values, read_method, table_settings
+from scorebed.methods.sections import chosen_schedule, unused_by
 from scorebed.methods.settings import (
     Setting,
     check_section,
@@ -54,11 +55,19 @@ class RunSettings:
     """Number of policies, P, of which the best is kept."""
     repeats: Count = 1
     """Number of times that the whole choice is repeated, for the standard error across policies."""
+    fresh_scores: Flag = False
+    """Whether every repeat learns a score or density of its own; otherwise they share one, and the
+    standard error is across policies alone.
+    """
     seed: Seed = 0
     """The seed of all random numbers."""
     budget: Annotated[int, whole(0, 10**15)] = 0
-    """Likelihood evaluations that training may spend; 0 for no limit. --budget also chooses sizes
-    that use them.
+    """Likelihood evaluations that the training of each repeat may spend, with what it shares in
+    full; 0 for no limit. --budget also chooses sizes that use them.
+    """
+    minutes: NonNegative = 0.0
+    """Minutes of training that the numbers of steps were chosen for, by --minutes; 0 if they were
+    not.
     """
     score_run: str = ""
     """The run whose scores or density were taken over; empty if the run trains its own."""
@@ -128,10 +137,25 @@ def make_config(
 
 def chosen_method(overrides: Sequence[str] = (), file: Path | None = None) -> str:
     """The method that overrides or a file name; empty if they name none."""
-    from_file = read_toml(file) if file is not None else {}
-    named = [each.partition("=")[2] for each in overrides if each.partition("=")[0] == "method"]
-    method = _toml_value(named[-1].strip()) if named else from_file.get("method", "")
+    method = _chosen("method", overrides, file)
     return method if isinstance(method, str) else ""
+
+
+def chosen_policies(overrides: Sequence[str] = (), file: Path | None = None) -> int | None:
+    """The number of policies that overrides or a file give; None if they give none, or no number,
+    which is refused where all values are checked.
+    """
+    policies = _chosen("policies", overrides, file)
+    return policies if type(policies) is int else None
+
+
+def _chosen(setting: str, overrides: Sequence[str], file: Path | None) -> Any:
+    """The value of a setting of the run itself in overrides or a file; None if they have none."""
+    given = [each.partition("=") for each in overrides]
+    named = [text for key, _, text in given if key.strip() == setting]
+    if named:
+        return _toml_value(named[-1].strip())
+    return read_toml(file).get(setting) if file is not None else None
 
 
 def overrides_for(method: str, overrides: Sequence[str]) -> list[str]:
@@ -262,8 +286,22 @@ def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
             fix="install a newer version of scorebed.",
         )
     # A file of a few settings has their old names alone: `make_config` knows those.
-    whole = number < FORMAT and "method" in values
-    return upgraded(values, _tables(values)) if whole else values
+    if "method" not in values:
+        return values
+    whole = _without_other_schedules(values)
+    return upgraded(whole, _tables(whole)) if number < FORMAT else whole
+
+
+def _without_other_schedules(values: dict[str, Any]) -> dict[str, Any]:
+    """A whole configuration without what earlier versions listed of schedules that it does not
+    have.
+    """
+    section = values.get("policy_training")
+    if not isinstance(section, Mapping):
+        return values
+    unused = unused_by(chosen_schedule(values))
+    kept = {key: value for key, value in section.items() if key not in unused}
+    return values | {"policy_training": kept}
 
 
 def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:

@@ -11,11 +11,10 @@ import dataclasses
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax.random as jr
-import numpy as np
 
 from scorebed.bounds import BOUNDS
 from scorebed.bounds.design_cost import expected_cost
@@ -23,18 +22,26 @@ from scorebed.bounds.gain import Gain
 from scorebed.diagnostics import coverage
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method
-from scorebed.nle import Ledger
 from scorebed.policies import POLICIES, RANDOM, STATIC, make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.presets import spends_all
 from scorebed.runs.artifacts import load_like, load_policy, save
+from scorebed.runs.checkpoint import halvings
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import about, bound_nle, reported_bound
 from scorebed.runs.folder import RunFolder
-from scorebed.runs.record import BoundsRecord, Record, mean_bounds
+from scorebed.runs.ledgers import RunLedgers
+from scorebed.runs.record import (
+    BoundsRecord,
+    Record,
+    RepeatRecord,
+    across_repeats,
+    mean_bounds,
+)
 from scorebed.runs.stage import Progress, StageCheckpointer
+from scorebed.runs.stage_files import Choice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
 from scorebed.samplers import make_sampler
 from scorebed.samplers.paper import reference_sampler
@@ -56,6 +63,7 @@ def job_for(config: RunConfig, task: Task) -> Job:
         policies=config.policies,
         repeats=config.repeats,
         key=jr.key(config.seed),
+        fresh_upfront=config.fresh_scores,
         budget=config.budget,
         taken_over=bool(config.score_run),
         capped=not spends_all(config.preset),
@@ -69,13 +77,14 @@ class Execution:
         self.folder, self.config, self.progress = folder, config, progress
         self.job, self.method = job_for(config, task), config.trained_by
         self.task, self.key = task, self.job.key
-        self.ledger, self.evaluation = Ledger(config.budget or None), Ledger()
+        self.parts, self.stages = self.method.parts(self.job), StageFiles(folder)
+        self.ledgers = RunLedgers(config.budget, config.repeats)
 
     def run(self) -> Record:
         """Carry out whatever is left to do; write and give the record."""
         self.folder.write_env()
-        learned = [self.upfront(index) for index in range(self.method.parts(self.job))]
-        chosen = [self.choose(repeat, learned) for repeat in range(self.config.repeats)]
+        learned = [self.upfront(index) for index in range(self.job.upfronts(self.parts))]
+        chosen = [self.choose(r, self._of_repeat(learned, r)) for r in range(self.config.repeats)]
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         references = self.references(learned[0]) if self.config.evaluation.references else {}
         record = self.record(bounds, references, self._coverage(chosen[0]))
@@ -91,10 +100,14 @@ class Execution:
             return None
         path = self.folder.path / f"{stage.name}.safetensors"
         if cost := self.method.upfront_nle(self.job):
-            self.ledger.charge("weights" if self.job.taken_over else stage.name, cost)
+            name = "weights" if self.job.taken_over else stage.name
+            self.ledgers.train(
+                name, cost, [index // self.parts] if self.job.fresh_upfront else None
+            )
         if path.exists():
             return load_like(path, self.method.upfront_like(self.job), self.task)
-        found = stage.start() if stage.steps == 0 else self._carried_out(stage)
+        marks = halvings(stage.steps)
+        found = stage.start() if stage.steps == 0 else self._carried_out(stage, marks)
         learned = stage.result(found)
         save(path, learned, self.task)
         return learned
@@ -103,7 +116,7 @@ class Execution:
         """P policies shared out among what was learned, and the best of them by a bound on draws of
         its own.
         """
-        groups = self._groups(repeat)
+        groups = self.job.groups(self.parts, repeat)
         stages = [
             self.method.train(self.job, each, name, count) if count else None
             for each, (name, count) in zip(learned, groups, strict=True)
@@ -113,7 +126,7 @@ class Execution:
         trained = [stage for stage in stages if stage is not None]
         path = self.folder.path / f"policy-{repeat}.safetensors"
         for each in trained:
-            self.ledger.charge(each.name, each.nle_at_most())
+            self.ledgers.train(each.name, each.nle_at_most(), [repeat])
         if path.exists():
             chosen = load_policy(path, self.job.make_policy, self.task)
         else:
@@ -123,13 +136,16 @@ class Execution:
                 if stage is not None:
                     watched = self._carried_out(stage)
                     batch, numbers = stage.result(watched), stage.survivors(watched)
-                    self._write_stage(stage, watched, numbers)
+                    self.stages.write(stage, watched, numbers)
                     candidates |= {first + n: member(batch, i) for i, n in enumerate(numbers)}
                 first += count
             chosen = self.keep(repeat, self._best(repeat, candidates))
         for stage, (_, count) in zip(stages, groups, strict=True):
             if stage is not None:
-                self.ledger.settle(stage.name, self._spent(stage, count))
+                self.ledgers.settle(stage.name, self.stages.spent(stage, count), repeat)
+                watching = stage.monitor_nle(self.stages.steps(stage.name, count))
+                self.ledgers.selection.charge(stage.name, watching)
+        self._charge_choice(repeat)
         return chosen
 
     def keep(self, repeat: int, best: Any) -> Policy:
@@ -149,7 +165,7 @@ class Execution:
         before.
         """
         sizes, bound = self.config.evaluation, reported_bound(self.config, self.task)
-        self.evaluation.charge(stage, bound_nle(bound, self.task, sizes.outer, sizes.inner))
+        self.ledgers.evaluation.charge(stage, bound_nle(bound, self.task, sizes.outer, sizes.inner))
         if (self.folder.path / f"{stage}.json").exists():
             kept: Any = self.folder.read_json(f"{stage}.json")
             return dataclasses.replace(BoundsRecord.read(kept), designs=designs)
@@ -195,9 +211,11 @@ class Execution:
         covered: Mapping[str, Any] | None,
     ) -> Record:
         """What the run came to."""
-        lowers = [each.lower for each in bounds]
-        several = len(lowers) > 1
-        spread = float(np.std(lowers, ddof=1) / len(lowers) ** 0.5) if several else None
+        several, per_repeat = len(bounds) > 1, self.ledgers.per_repeat
+        repeats = [
+            RepeatRecord(bounds=each, nle=nle, **self._chosen(r))
+            for r, (each, nle) in enumerate(zip(bounds, per_repeat, strict=True))
+        ]
         seconds = self._all_seconds()
         return Record(
             run=self.folder.path.name,
@@ -208,11 +226,17 @@ class Execution:
             policies=self.config.policies,
             seed=self.config.seed,
             bounds=mean_bounds(bounds),
-            lower_se_repeats=spread,
+            lower_se_repeats=across_repeats([each.lower for each in bounds]),
+            upper_se_repeats=across_repeats([each.upper for each in bounds]),
+            repeats=repeats if several else None,
+            chosen=None if several else self._chosen(0) or None,
             **about(self.task),
-            nle=self.ledger.spent,
-            nle_stages=self.ledger.totals,
-            nle_evaluation=self.evaluation.spent,
+            nle=self.ledgers.training.spent,
+            nle_per_repeat=max(per_repeat) if several else None,
+            nle_stages=self.ledgers.training.totals,
+            nle_selection=self.ledgers.selection.spent,
+            nle_evaluation=self.ledgers.evaluation.spent,
+            nle_references=self.ledgers.references.spent,
             by_method=self.method.record(self.job, self._all_steps()),
             restarts_stopped=self._stopped(),
             seconds=seconds | {"total": round(sum(seconds.values()), 1)},
@@ -220,61 +244,54 @@ class Execution:
             coverage=covered,
         )
 
-    def _groups(self, repeat: int) -> list[tuple[str, int]]:
-        parts = self.method.parts(self.job)
-        return self.job.groups(parts)[repeat * parts : (repeat + 1) * parts]
+    def _of_repeat(self, learned: Sequence[Any], repeat: int) -> list[Any]:
+        """What was learned upfront for each part of a repeat."""
+        index = [self.job.upfront_index(repeat, part, self.parts) for part in range(self.parts)]
+        return [learned[number] for number in index]
 
-    def _carried_out(self, stage: Stage) -> Any:
-        return StageCheckpointer(self.folder, self.progress, stage).carry_out()
+    def _chosen(self, repeat: int) -> dict[str, Any]:
+        """The number of the chosen policy, where there were several, and what was learned upfront
+        for it, where that was not one for all.
+        """
+        choice = read_choice(self.folder, repeat, self.method, self.job)
+        found: dict[str, Any] = {"policy_number": choice.policy} if self.job.policies > 1 else {}
+        stem = self.method.upfront_stem
+        if stem and self.job.upfronts(self.parts) > 1:
+            found["trained_with"] = f"{stem}-{choice.upfront}"
+        return found
+
+    def _charge_choice(self, repeat: int) -> None:
+        """The bounds that a repeat's restarts were chosen by; a single one needs none."""
+        groups = self.job.groups(self.parts, repeat)
+        left = sum(len(self.stages.survivors(name, count)) for name, count in groups if count)
+        if self.job.policies > 1 and left > 1:
+            stage = f"choose-{repeat}"
+            self.ledgers.selection.charge(stage, left * self._gain(stage).nle)
+
+    def _carried_out(self, stage: Stage, marks: Sequence[int] = ()) -> Any:
+        return StageCheckpointer(self.folder, self.progress, stage, marks=marks).carry_out()
 
     def _static(self, method: Method, learned: Any) -> Policy:
         """Static designs, trained or loaded."""
         path, make = self.folder.path / f"{STATIC}.safetensors", POLICIES[STATIC]
-        if path.exists():
-            return load_policy(path, make, self.task)
         job = dataclasses.replace(self.job, make_policy=make)
         stage = method.train(job, learned, STATIC, 1)
         assert stage is not None, "a method for static designs trains them"
-        policy = method.policy_of(member(stage.result(self._carried_out(stage)), 0))
-        save(path, policy, self.task, policy=STATIC)
+        if path.exists():
+            policy = load_policy(path, make, self.task)
+        else:
+            watched = self._carried_out(stage)
+            self.stages.write(stage, watched, stage.survivors(watched))
+            policy = method.policy_of(member(stage.result(watched), 0))
+            save(path, policy, self.task, policy=STATIC)
+        watching = stage.monitor_nle(self.stages.steps(STATIC, 1))
+        self.ledgers.references.charge(STATIC, self.stages.spent(stage, 1) + watching)
         return policy
-
-    def _write_stage(self, stage: Stage, watched: Any, survivors: Sequence[int]) -> None:
-        """What a stage came to, for the ledger and the record of a run that is resumed after it."""
-        values = {
-            "steps": np.atleast_1d(watched.state.step).tolist(),
-            "survivors": list(survivors),
-            "nle": stage.nle(watched),
-        }
-        self.folder.write_json_atomic(f"{stage.name}.json", values)
-
-    def _read_stage(self, name: str) -> dict[str, Any]:
-        """What was written of a stage; an earlier version wrote less, or nothing."""
-        if not (self.folder.path / f"{name}.json").exists():
-            return {}
-        values: Any = self.folder.read_json(f"{name}.json")
-        return values  # type: ignore[no-any-return]
-
-    def _spent(self, stage: Stage, count: int) -> int:
-        """NLE of a stage that is over: training may have ended before its last step."""
-        written = self._read_stage(stage.name)
-        if "nle" in written:
-            return int(written["nle"])
-        return stage.nle_of(self._steps(stage.name, count))
-
-    def _steps(self, name: str, count: int) -> list[int]:
-        """The steps that each restart of a stage has taken."""
-        written = self._read_stage(name)
-        return written["steps"] if "steps" in written else [self._last_step(name)] * count
-
-    def _survivors(self, name: str, count: int) -> list[int]:
-        """The numbers of the restarts that were not stopped early."""
-        return self._read_stage(name).get("survivors", list(range(count)))
 
     def _all_steps(self) -> list[int]:
         """Of every restart of every stage of policies."""
-        groups = self.job.groups(self.method.parts(self.job))
-        return [n for name, count in groups if count for n in self._steps(name, count)]
+        groups = self.job.all_groups(self.parts)
+        return [n for name, count in groups if count for n in self.stages.steps(name, count)]
 
     def _stopped(self) -> dict[str, Any] | None:
         """How many restarts were stopped at which step, where any were to be."""
@@ -282,9 +299,9 @@ class Execution:
         if training is None or not training.halvings:
             return None
         found = {}
-        for name, count in self.job.groups(self.method.parts(self.job)):
-            going = self._survivors(name, count)
-            early = Counter(n for i, n in enumerate(self._steps(name, count)) if i not in going)
+        for name, count in self.job.all_groups(self.parts):
+            going, steps = self.stages.survivors(name, count), self.stages.steps(name, count)
+            early = Counter(n for i, n in enumerate(steps) if i not in going)
             found[name] = {str(step): early[step] for step in sorted(early)}
         return found
 
@@ -310,10 +327,13 @@ class Execution:
         if len(candidates) > 1:
             words = f"policy {best + 1} of {count} is the best, {lower[best]:.2f} nats"
             self.progress.end(words)
-        self.folder.write_json_atomic(f"choice-{repeat}.json", {"lower": lower, "best": best})
+        index = self.job.upfront_index(repeat, self.job.part_of(best, self.parts), self.parts)
+        stem = self.method.upfront_stem
+        upfront = f"{stem}-{index}" if stem else ""
+        write_choice(self.folder, repeat, lower, Choice(best, index), upfront)
         return candidates[best]
 
-    def _gain(self, stage: str) -> Callable[[Policy], float]:
+    def _gain(self, stage: str) -> Gain:
         """What to choose a policy by, on draws of its own, the same for all."""
         sizes, key = self.config.evaluation, named(self.key, stage)
         training, bound = self.method.policy_settings, reported_bound(self.config, self.task)
@@ -354,7 +374,3 @@ class Execution:
         """
         metrics: Any = self.folder.read_metrics()
         return {str(each["stage"]): round(float(each["seconds"]), 2) for each in metrics}
-
-    def _last_step(self, stage: str) -> int:
-        metrics: Any = self.folder.read_metrics(stage)
-        return int(metrics[-1]["step"]) if metrics else 0

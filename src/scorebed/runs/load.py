@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 
-from scorebed.errors import InvalidValueError
+from scorebed.errors import InvalidValueError, require
 from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
 from scorebed.runs.artifacts import load_like, load_policy
@@ -13,6 +13,7 @@ from scorebed.runs.config import RunConfig, from_values, read_toml
 from scorebed.runs.execution import RECORD, job_for
 from scorebed.runs.folder import CONFIG, RunFolder
 from scorebed.runs.record import Record
+from scorebed.runs.stage_files import read_choice
 from scorebed.runs.user_parts import UserParts, hand_over, hand_over_rest
 from scorebed.runs.user_task import task_of
 from scorebed.samplers.base import DesignSampler
@@ -78,6 +79,7 @@ def load(
     policy: Any = None,
     score_kind: Any = None,
     sampler: Any = None,
+    repeat: int = 0,
 ) -> Run:
     """Read a finished run.
 
@@ -86,12 +88,14 @@ def load(
         task: the task, if the run has one of your own: `load("RUN", task=MyTask())`. A run's files
             hold no code.
         method, policy, score_kind, sampler: other parts of your own, as classes.
+        repeat: the repeat whose policy is wanted, from 0.
 
     Returns:
-        The run. Its policy is that of the first repeat; its score is the one that trained it last.
+        The run, with the policy of the repeat and the score that trained that policy last.
 
     Raises:
-        InvalidValueError: if the run is not finished, or a part of your own is missing.
+        InvalidValueError: if the run is not finished, has no such repeat, or a part of your own is
+            missing.
         RunFolderError: if the folder is not a run, or cannot be read.
 
     Example:
@@ -108,6 +112,13 @@ def load(
             expected=f"a {RECORD} in it",
             fix=f"finish it: scorebed resume {path}",
         )
+    require(
+        0 <= repeat < config.repeats,
+        "the repeat",
+        got=repeat,
+        expected=f"a whole number from 0 to {config.repeats - 1}",
+        fix="leave it out for the first.",
+    )
     job, trained_by = job_for(config, model), config.trained_by
     values: Any = folder.read_json(RECORD)
     return Run(
@@ -115,24 +126,25 @@ def load(
         config=config,
         task=model,
         sampler=job.sampler,
-        score=_score(folder.path, trained_by, job),
-        policy=_policy(folder.path, trained_by, job),
+        score=_score(folder, trained_by, job, repeat),
+        policy=_policy(folder.path, trained_by, job, repeat),
         record=Record.read(values),
     )
 
 
-def _score(path: Path, method: Method, job: Job) -> Score | None:
-    """The score of a run: the one made for its policy, or the one that trained it."""
-    name = method.score_file
+def _score(folder: RunFolder, method: Method, job: Job, repeat: int) -> Score | None:
+    """The score of a repeat: the one made for its policy, or the one that trained it."""
+    index = read_choice(folder, repeat, method, job).upfront
+    name = method.score_file(repeat, index)
     if not name:
         return None
-    file = path / name
+    file = folder.path / f"{name}.safetensors"
     if not file.exists():
-        file = path / f"{method.upfront_stem}-0.safetensors"
+        file = folder.path / f"{method.upfront_stem}-{index}.safetensors"
     score: Score = load_like(file, method.upfront_like(job), job.task)
     return score
 
 
-def _policy(path: Path, method: Method, job: Job) -> Policy:
-    file = path / "policy-0.safetensors"
+def _policy(path: Path, method: Method, job: Job, repeat: int) -> Policy:
+    file = path / f"policy-{repeat}.safetensors"
     return load_policy(file, job.make_policy, job.task) if file.exists() else method.untrained(job)

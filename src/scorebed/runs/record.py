@@ -1,6 +1,7 @@
 """The record of a run, which `train --json` prints: what it found, spent, and how long it took."""
 
 import dataclasses
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -67,8 +68,40 @@ def mean_bounds(each: Sequence[BoundsRecord]) -> BoundsRecord:
         if name.endswith("_se"):
             found[name] = sum(value**2 for value in values) ** 0.5 / n
         else:
-            found[name] = values[0] if isinstance(values[0], str) else sum(values) / n
+            found[name] = values[0] if isinstance(values[0], str | int) else sum(values) / n
     return BoundsRecord(**found)
+
+
+def across_repeats(values: Sequence[float]) -> float | None:
+    """The standard error of the mean of one value for each repeat; None for a single one."""
+    n = len(values)
+    return float(np.std(values, ddof=1) / n**0.5) if n > 1 else None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepeatRecord:
+    """One of several repeats: the bounds of its policy, which share no draws with the others'."""
+
+    bounds: BoundsRecord
+    nle: int
+    """Likelihood evaluations of its training, in full: also of what it shares with others."""
+    policy_number: int | None = None
+    """The number of the chosen policy, from 0, where there were several."""
+    trained_with: str | None = None
+    """What was learned upfront for it, where that was not one for all: the stem of its file."""
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "RepeatRecord":
+        """Back from JSON."""
+        names = {field.name for field in dataclasses.fields(cls)} - {"bounds"}
+        found = {name: values[name] for name in names if name in values}
+        return cls(bounds=BoundsRecord.read(values), **found)
+
+    def values(self) -> dict[str, Any]:
+        """For JSON: flat, what there is."""
+        plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        bounds = plain.pop("bounds")
+        return bounds.values() | {k: v for k, v in plain.items() if v is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -86,14 +119,29 @@ class Record:
     """Of the chosen policy; their mean where there are repeats."""
     lower_se_repeats: float | None = None
     """The standard error of the lower bound across repeats."""
+    upper_se_repeats: float | None = None
+    """The same of the upper bound."""
+    repeats: Sequence[RepeatRecord] | None = None
+    """Every repeat by itself, where there are several."""
+    chosen: Mapping[str, Any] | None = None
+    """The chosen policy and what trained it (as in `RepeatRecord`), where there is one repeat."""
     bound: str
     """The kind of the bounds."""
     interest: Sequence[str] | None = None
     """The parameters that they are about, if not all."""
     nle: int
-    """Likelihood evaluations of training."""
+    """Likelihood evaluations of training that were really spent; what repeats share counts once."""
+    nle_per_repeat: int | None = None
+    """Those of the dearest repeat, what it shares with others in full; what a budget limits. Given
+    where there are several repeats.
+    """
     nle_stages: Mapping[str, int]
+    nle_selection: int | None = None
+    """Of the estimates while training and of the choice among restarts; None in old records."""
     nle_evaluation: int
+    """Of the reported bounds, references included."""
+    nle_references: int | None = None
+    """Of training and watching static designs to compare with; None in old records."""
     by_method: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     """What the method has to say besides."""
     restarts_stopped: Mapping[str, Any] | None = None
@@ -110,16 +158,30 @@ class Record:
         _require_complete(values, (*(names - {"bounds"}), *BOUND_FIELDS), cls)
         found = {name: values[name] for name in names if name in values}
         found["bounds"] = BoundsRecord.read(values)
+        if "repeats" in values:
+            found["repeats"] = [RepeatRecord.read(each) for each in values["repeats"]]
         references = values.get("references", {})
         found["references"] = {k: BoundsRecord.read(v) for k, v in references.items()}
         own = {field.name for field in dataclasses.fields(BoundsRecord)}
         found["by_method"] = {k: v for k, v in values.items() if k not in names | own}
         return cls(**found)
 
+    @property
+    def budget_used(self) -> int:
+        """What a budget for the same training would have to be: NLE of the dearest repeat. A record
+        of an earlier version has it in its stages.
+        """
+        if self.nle_per_repeat is not None:
+            return self.nle_per_repeat
+        other_repeats = re.compile("policy-[1-9]")
+        return sum(n for stage, n in self.nle_stages.items() if not other_repeats.match(stage))
+
     def values(self) -> dict[str, Any]:
         """For JSON: flat, with the bounds among the rest."""
         plain = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         bounds, by_method = plain.pop("bounds"), plain.pop("by_method")
+        if self.repeats is not None:
+            plain["repeats"] = [each.values() for each in self.repeats]
         plain["references"] = {name: each.values() for name, each in self.references.items()}
         return {k: v for k, v in plain.items() if v is not None} | bounds.values() | by_method
 

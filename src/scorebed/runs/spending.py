@@ -1,7 +1,8 @@
 """What a run may spend: likelihood evaluations, or minutes of training.
 
-A budget is likelihood evaluations (NLE) of training, over all policies and repeats; the method
-turns it into what it needs most (`Method.within`).
+A budget is likelihood evaluations (NLE) of the training of one repeat, over all of its policies,
+with what repeats share counted in full in each; the method turns it into what it needs most
+(`Method.within`). Minutes are those of all repeats.
 
 How many steps fit into a given time is measured: a few steps of every stage are timed, in a folder
 that is thrown away. The answer is a configuration like any other, with its steps in it, so that a
@@ -74,22 +75,25 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     """
     method, job = config.trained_by, job_for(config, task)
     training = method.policy_settings
+    config = dataclasses.replace(config, minutes=minutes)
     if training is None:
         return config
-    first, second = _timed(config, task)
+    first, second = timed_paces(config, task)
     upfront = 60 * minutes * UPFRONT_SHARE if first else 0.0
-    stages = [name for name, count in job.groups(method.parts(job)) if count]
+    stages = [name for name, count in job.all_groups(method.parts(job)) if count]
     steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
     _require_time(minutes, steps)
     before = None
     if first is not None:
-        before = first.steps(upfront / method.parts(job), every=1)
+        before = first.steps(upfront / job.upfronts(method.parts(job)), every=1)
         _require_time(minutes, before)
     return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
 
 
-def _timed(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
-    """The pace of stage 1, where there is one to train, and of stage 2."""
+def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
+    """The pace of stage 1, where there is one to train, and of stage 2: a few steps of a run in a
+    folder that is thrown away.
+    """
     short = dataclasses.replace(
         config,
         repeats=1,

@@ -1,6 +1,7 @@
 """One stage of training, kept on disk while it runs: metrics, checkpoints, what it came to."""
 
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -33,18 +34,20 @@ class StageCheckpointer:
     """Carries a stage out from where its folder has it: metrics and checkpoints at its blocks, and
     the last state when it is stopped.
 
-    Whoever goes on (`Watched.furthest`) follows from what a checkpoint holds, so that a stage
-    which is killed goes on as if it had not been.
+    Checkpoints at `marks` are kept for good. Whoever goes on (`Watched.furthest`) follows from what
+    a checkpoint holds, so that a stage which is killed goes on as if it had not been.
     """
 
-    def __init__(self, folder: RunFolder, progress: Progress, stage: Stage):
-        self.folder, self.progress, self.stage = folder, progress, stage
-        self.checkpoints = Checkpoints(folder.checkpoint_folder(stage.name))
+    def __init__(
+        self, folder: RunFolder, progress: Progress, stage: Stage, *, marks: Sequence[int] = ()
+    ):
+        self.folder, self.progress, self.stage, self.marks = folder, progress, stage, marks
+        self.checkpoints = Checkpoints(folder.checkpoint_folder(stage.name), marks=marks)
         fresh = stage.start()
         found = self.checkpoints.latest(fresh)
         self.watched: Watched = found.tree if found else fresh
         self.spent = float(found.extra["seconds"]) if found else 0.0  # type: ignore[arg-type]
-        self.done = self.saved = found.step if found else 0
+        self.saved = found.step if found else 0
         self.last_step = stage.last_step(self.watched)
         folder.truncate_metrics(stage.name, found.step if found else -1)
         self.begun = self.saved_at = time.monotonic()
@@ -56,7 +59,6 @@ class StageCheckpointer:
             self.watched = self.stage.go_on(self.watched, on_block=self._on_block)
         except TrainingStoppedError as error:
             self.watched = self.watched.at(error.state)
-            self.done = self.watched.done
             self._save_if_new()
             raise
         except KeyboardInterrupt:
@@ -71,15 +73,24 @@ class StageCheckpointer:
         """Time spent on the stage, over all interruptions."""
         return self.spent + time.monotonic() - self.begun
 
+    @property
+    def done(self) -> int:
+        """Steps taken; of the state itself, so that an interrupt cannot come between the two."""
+        return self.watched.done
+
     def _on_block(self, block: Block) -> None:
-        self.watched, self.done = block.watched, block.step
+        """A line of metrics, then the new state. An interrupt that loses the line finds the state
+        before the block: whoever resumes repeats the block, and writes the same line.
+        """
         _, terms, lower = moment(block)
         found = {"lower": lower} if lower else {}
         record = {"stage": self.stage.name, "step": block.step, "seconds": self.seconds}
         self.folder.append_metrics({**record, **terms, **found})
+        self.watched = block.watched
         self.progress.update(block.step, _note(terms, lower))
         late = time.monotonic() - self.saved_at > CHECKPOINT_SECONDS
-        if late or block.step >= self.last_step:
+        marked = any(self.saved < mark <= block.step for mark in self.marks)
+        if late or marked or block.step >= self.last_step:
             self._save()
 
     def _save_if_new(self) -> None:

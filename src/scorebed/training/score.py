@@ -30,7 +30,6 @@ from scorebed.estimators.matching import (
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import PILOT as PILOT
 from scorebed.rollout import Trajectory, pilot_runs, simulate, simulate_outcomes
 from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.samplers.paper import paper_sampler
@@ -53,6 +52,19 @@ class Weights(eqx.Module):
     y: Float[Array, "*dy"]
     xi: Float[Array, "*dx"]
     relative: float = eqx.field(static=True)
+
+
+def mean_weights(task: Task, lambda_y: float, *, relative: float = 0.0) -> Weights:
+    """The paper's: the mean over steps and coordinates of squared residuals, with the weight λ_y on
+    those of y,
+
+        λ_y Σ e_y² / (T d_y) + Σ e_u² / (T d_ξ),   e_u = e_ξ · `designs.loss_unit`.
+
+    Designs of an open space count in units of its scale, u = ξ / 40 m for gravimetry, those of a
+    box as they are: the paper's λ_y balance the two parts then, and only then."""
+    unit = jnp.asarray(task.designs.loss_unit)
+    count = task.horizon * jnp.asarray((task.outcome_dim, task.designs.dim))
+    return Weights(lambda_y / count[0], unit**2 / count[1], relative)
 
 
 def automatic_weights(
@@ -240,7 +252,7 @@ def score_maker(
     """The untrained score of a key, standardised by a pilot of the sampler."""
 
     def make(key: PRNGKeyArray) -> Score:
-        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        standardise = kind.standardiser(task, sampler, key=named(key, "standardise"))
         return make_score(kind, task, standardise, key=named(key, "init"))
 
     return make
@@ -276,10 +288,11 @@ def score_stage(
     weights: Callable[[], Weights],
     finish: Callable[[Any], Score] = lambda score: score,
     score_nle: int = 0,
+    pilot_nle: int = 0,
     key: PRNGKeyArray,
 ) -> SingleStage:
-    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and those of the pilot that
-    weighs the two parts of the loss.
+    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and before the first those of
+    the pilot that weighs the two parts of the loss, if there is one.
     """
     return SingleStage(
         name=name,
@@ -293,7 +306,7 @@ def score_stage(
         block=block,
         finish=finish,
         step_nle=batch * (task.horizon + score_nle),
-        once_nle=PILOT * task.horizon if steps else 0,
+        once_nle=pilot_nle if steps else 0,
         key=named(key, "train", "steps"),
     )
 

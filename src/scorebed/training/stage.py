@@ -37,7 +37,7 @@ from scorebed.training.fit import (
     start,
     start_batch,
 )
-from scorebed.training.successive_halving import Rung, block_size, places, rungs, taken
+from scorebed.training.successive_halving import Rung, block_size, estimates, places, rungs, taken
 from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, watch
 
 
@@ -73,6 +73,13 @@ class Stage(abc.ABC):
         """What it has come to if each of its members has taken so many steps."""
         del steps
         return self.nle_at_most()
+
+    def monitor_nle(self, steps: Sequence[int]) -> int:
+        """Likelihood evaluations of the estimates along the way, of members that have taken so many
+        steps; they are none of training's.
+        """
+        del steps
+        return 0
 
     def survivors(self, watched: Watched) -> tuple[int, ...]:
         """The numbers of the members that `result` holds, where it is a batch."""
@@ -222,6 +229,8 @@ class BatchStage(Stage):
     """The policies of a batch."""
     estimate: Callable[[Policy], float] | None = None
     """A lower bound of a policy's EIG, to watch and choose by; none where it costs too much."""
+    estimate_nle: int = 0
+    """Likelihood evaluations of an estimate."""
     every: int = 0
     """Steps between two estimates; 0 for one at the end."""
     keep_best: bool = True
@@ -294,6 +303,9 @@ class BatchStage(Stage):
 
     def nle_of(self, steps: Sequence[int]) -> int:
         return self.costs.exactly(steps)
+
+    def monitor_nle(self, steps: Sequence[int]) -> int:
+        return self.estimate_nle * sum(estimates(self.ladder, n, every=self.every) for n in steps)
 
     def _over(self, watched: Watched) -> bool:
         # Without estimates nothing is known to have stopped rising.

@@ -61,6 +61,14 @@ def taken(ladder: Sequence[Rung], steps: int) -> int:
     )
 
 
+def estimates(ladder: Sequence[Rung], steps: int, *, every: int) -> int:
+    """How often a restart that has taken so many steps was looked at: after every `every` of them,
+    and at the end of every rung.
+    """
+    looks = {rung.end for rung in ladder if rung.end <= steps}
+    return len(looks | set(range(every, steps + 1, every) if every else ()))
+
+
 def stretched(steps: int, count: int, *, halvings: int, every: int) -> int:
     """The steps of a stage with halvings that takes as many steps of restarts as one of `steps`
     without, or a few less.

@@ -103,6 +103,7 @@ class _Flat:
         self.sizes: list[int] = []
         self.steps: list[_Step] = []
         self.where: dict[Var, int] = {}
+        self.computed: dict[Any, tuple[int, ...]] = {}
         self.outside = {self._new(var) for var in (*jaxpr.invars, *jaxpr.constvars)}
         self._walk(jaxpr)
         self.ends = [self._at(var) for var in jaxpr.outvars]
@@ -114,6 +115,10 @@ class _Flat:
 
     def _at(self, var: Any) -> int:
         return -1 if isinstance(var, Literal) else self.where[var]
+
+    def _word(self, var: Any) -> Any:
+        """An operand by its number, or by its value."""
+        return repr(var.val) if isinstance(var, Literal) else self.where[var]
 
     def _walk(self, jaxpr: Jaxpr) -> None:
         for equation in jaxpr.eqns:
@@ -134,7 +139,13 @@ class _Flat:
             if name in VIEWS and operands:
                 self.where[equation.outvars[0]] = operands[0]
                 continue
+            same = (name, tuple(map(self._word, equation.invars)), repr(equation.params))
+            if _fusible(name) and same in self.computed:
+                for var, before in zip(equation.outvars, self.computed[same], strict=True):
+                    self.where[var] = before
+                continue
             results = tuple(self._new(var) for var in equation.outvars)
+            self.computed[same] = results
             self.steps.append(_Step(name, equation, operands, results))
 
     def _bind(self, var: Var, outer: Any) -> None:

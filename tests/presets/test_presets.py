@@ -107,6 +107,7 @@ CHOICES = {  # tables that hold what one choice has; the choice is a setting of 
         "contrastive": {"monitor_inner"},
         "importance": {"monitor_inner"},
         "exponential": {"decay_rate", "decay_every"},
+        "staircase": {"decay_rate", "decay_every"},
     },
 }
 
@@ -205,7 +206,21 @@ def before(task: str, preset: str, method: str) -> Iterator[tuple[str | None, di
         tables = {
             name: OLD_DEFAULTS[name] | _old_table(name, number) for name, number in numbers.items()
         }
-        yield policy, {"policy": policy, "repeats": 1} | _old_table("run", run) | tables
+        old = {"policy": policy, "repeats": 1} | _old_table("run", run) | tables
+        yield policy, corrected(old, method) if preset == "paper" else old
+
+
+def corrected(old: dict[str, Any], method: str) -> dict[str, Any]:
+    """The old values of preset paper with what was not the paper's put right."""
+    training = dict(old["policy_training"])
+    if training["schedule"] == "exponential":
+        training["schedule"] = "staircase"
+    if method == "jointvarpost":
+        training["steps"] = 200_000
+    if method == "mlmc":
+        training |= {"steps": 50_000, "batch": 2000}
+    alone = method not in ("score", "jointscore")  # three scores share three policies
+    return old | {"policy_training": training, "policies": 1 if alone else old["policies"]}
 
 
 def _old_table(name: str, number: int) -> dict[str, Any]:

@@ -37,6 +37,9 @@ SCHEDULES: dict[str, Callable[[PolicyTraining], optax.Schedule | float]] = {
         t.learning_rate, t.steps, t.final_rate / t.learning_rate
     ),
     "exponential": lambda t: optax.exponential_decay(t.learning_rate, t.decay_every, t.decay_rate),
+    "staircase": lambda t: optax.exponential_decay(
+        t.learning_rate, t.decay_every, t.decay_rate, staircase=True
+    ),
 }
 # Static designs are parameters of order one: they take larger steps than a network.
 STATIC_STEPS, STATIC_BATCH, STATIC_RATE = 300, 256, 0.03

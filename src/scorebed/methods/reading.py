@@ -8,9 +8,11 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_type_hints
 
+from scorebed.errors import InvalidValueError
 from scorebed.methods import METHODS
 from scorebed.methods.base import Method
 from scorebed.methods.score import ScoreSection, chosen_kind
+from scorebed.methods.sections import PolicyTraining, chosen_schedule, unused_by, users_of
 from scorebed.methods.settings import INLINE, Setting, check_section, make_section, settings_of
 
 
@@ -36,7 +38,9 @@ def own_table(name: str) -> str:
 
 
 def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:
-    """The settings of every table that a method uses; `values` say which kind of score it has."""
+    """The settings of every table that a method uses; `values` say which kind of score and
+    which schedule it has.
+    """
     tables: dict[str, dict[str, Setting]] = {}
     own: dict[str, Setting] = {}
     for field, hint in _fields(method_class(name)).items():
@@ -45,6 +49,8 @@ def table_settings(name: str, values: Mapping[str, Any]) -> dict[str, dict[str, 
             tables[field] = ScoreSection.settings(chosen_kind(values))
         elif kind is not hint:
             own |= settings_of(kind)
+        elif kind is PolicyTraining:
+            tables[field] = PolicyTraining.settings(chosen_schedule(values))
         elif isinstance(kind, type) and dataclasses.is_dataclass(kind):
             tables[field] = settings_of(kind)
         else:
@@ -61,6 +67,7 @@ def read_method(name: str, values: Mapping[str, Any], known: Sequence[str] = ())
     own: dict[str, Any] = {}
     if table in tables:
         own = check_section(tables[table], values.get(table, {}), f"{table}.", known)
+    _refuse_other_schedules(values)
     fields: dict[str, Any] = {}
     for field, hint in _fields(cls).items():
         kind = get_args(hint)[0] if INLINE in get_args(hint) else hint
@@ -82,7 +89,7 @@ def method_values(name: str, method: Method) -> dict[str, dict[str, Any]]:
     own: dict[str, Any] = {}
     for field, hint in _fields(type(method)).items():
         value = getattr(method, field)
-        if isinstance(value, ScoreSection):
+        if isinstance(value, ScoreSection | PolicyTraining):
             tables[field] = value.values()
         elif INLINE in get_args(hint):
             own |= dataclasses.asdict(value)
@@ -91,6 +98,19 @@ def method_values(name: str, method: Method) -> dict[str, dict[str, Any]]:
         else:
             own[field] = value
     return tables | ({own_table(name): own} if own else {})
+
+
+def _refuse_other_schedules(values: Mapping[str, Any]) -> None:
+    """Refuse a setting of a schedule that the run does not have: it would change nothing."""
+    schedule, section = chosen_schedule(values), values.get("policy_training")
+    given = sorted(unused_by(schedule) & set(section)) if isinstance(section, Mapping) else []
+    if given:
+        raise InvalidValueError(
+            f"policy_training.{given[0]}",
+            got=f"a setting of the schedule {' or '.join(users_of(given[0]))}",
+            expected=f"one that the schedule {schedule} uses",
+            fix="leave it out, or choose that schedule by --set policy_training.schedule=NAME.",
+        )
 
 
 def _fields(cls: type[Method]) -> dict[str, Any]:

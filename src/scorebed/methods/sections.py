@@ -1,6 +1,7 @@
 """Sections of a configuration that several methods share. Nothing here knows of arrays."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 from scorebed.methods.fields import (
@@ -14,7 +15,15 @@ from scorebed.methods.fields import (
     choice,
     whole,
 )
-from scorebed.methods.settings import PairError
+from scorebed.methods.settings import PairError, Setting, settings_of
+
+# The settings of `PolicyTraining` that only some schedules use. `gradient.SCHEDULES` makes them.
+OF_SCHEDULES: dict[str, tuple[str, ...]] = {
+    "constant": (),
+    "cosine": ("final_rate",),
+    "exponential": ("decay_rate", "decay_every"),
+    "staircase": ("decay_rate", "decay_every"),
+}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,12 +36,13 @@ class PolicyTraining:
     """Number of simulated experiments per training step."""
     learning_rate: Positive
     """First learning rate of Adam."""
-    schedule: Annotated[str, choice("cosine", "exponential", "constant")]
-    """How the learning rate changes over the steps."""
+    schedule: Annotated[str, choice(*OF_SCHEDULES)]
+    """How the learning rate changes over the steps; a staircase is an exponential decay in jumps.
+    """
     decay_rate: Rate = 0.98
-    """Factor on the learning rate after every `decay_every` steps; for the exponential schedule."""
+    """Factor on the learning rate after every `decay_every` steps; exponential or staircase."""
     decay_every: Count = 1000
-    """Steps between two decays; for the exponential schedule."""
+    """Steps over which the learning rate falls by `decay_rate`; exponential or staircase."""
     final_rate: NonNegative = 0.0
     """Learning rate at the last step; for the cosine schedule."""
     beta1: Decay = 0.9
@@ -64,6 +74,34 @@ class PolicyTraining:
 
     def __post_init__(self) -> None:
         require_falling("final_rate", self)
+
+    @classmethod
+    def settings(cls, schedule: object) -> dict[str, Setting]:
+        """The keys of the section with a schedule; all of them without one that is known."""
+        unused = unused_by(schedule)
+        return {key: value for key, value in settings_of(cls).items() if key not in unused}
+
+    def values(self) -> dict[str, Any]:
+        """The settings that its schedule uses: those of a configuration."""
+        return {key: getattr(self, key) for key in self.settings(self.schedule)}
+
+
+def unused_by(schedule: object) -> set[str]:
+    """The settings of `PolicyTraining` that a schedule leaves unused."""
+    if not isinstance(schedule, str) or schedule not in OF_SCHEDULES:
+        return set()
+    return {key for keys in OF_SCHEDULES.values() for key in keys} - set(OF_SCHEDULES[schedule])
+
+
+def users_of(key: str) -> list[str]:
+    """The schedules that use a setting."""
+    return [schedule for schedule, keys in OF_SCHEDULES.items() if key in keys]
+
+
+def chosen_schedule(values: Mapping[str, Any]) -> Any:
+    """The schedule that the values of a configuration name, unchecked; None if they name none."""
+    section = values.get("policy_training")
+    return section.get("schedule") if isinstance(section, Mapping) else None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

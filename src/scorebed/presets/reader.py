@@ -5,7 +5,8 @@ task's file, `traits`. Each gives the tables of the preset (`every`, `two-cores`
 itself), and after them the same for each trait that the task has.
 
 The tables that result are then overlaid from the general to the special: the tables of the run,
-what its policy changes, what its method changes, the method's settings for that many policies."""
+what its policy changes, what its method changes, the method's settings for that many policies:
+those that the user asks for, or else the preset's own number."""
 
 from collections.abc import Iterator, Sequence
 
@@ -36,11 +37,9 @@ def preset_values(
     names = _names(tables, method)
     policy = policy or _policy(tables, names)
     run = {key: tables[key] for key in RUN} | {name: _settings(tables, name) for name in names}
-    for change in _changes(tables, names, policy, policies):
-        run = overlaid(run, {key: value for key, value in change.items() if key in run})
-    run["policy"] = policy
-    if policies is not None:
-        run["policies"] = policies
+    run = _changed(run, _changes(tables, names, policy))
+    count = int(run["policies"]) if policies is None else policies
+    run = _changed(run, _rows(tables, names, count)) | {"policy": policy, "policies": count}
     if score_kind is not None and "score" in run:
         run["score"]["kind"] = score_kind
     settings = {name: _chosen(run.pop(name)) for name in names}
@@ -98,15 +97,22 @@ def _policy(tables: Values, names: Sequence[str]) -> str:
     return str([policy for policy in named if policy is not None][-1])
 
 
-def _changes(
-    tables: Values, names: Sequence[str], policy: str, policies: int | None
-) -> Iterator[Values]:
-    """What is laid over the tables of a run: by its policy, its method, and the user's number of
-    policies.
-    """
+def _changed(run: Values, changes: Iterator[Values]) -> Values:
+    """The tables of a run with changes laid over them, of tables that it has."""
+    for change in changes:
+        run = overlaid(run, {key: value for key, value in change.items() if key in run})
+    return run
+
+
+def _changes(tables: Values, names: Sequence[str], policy: str) -> Iterator[Values]:
+    """What is laid over the tables of a run by its policy and by its method."""
     yield tables.get("with", {}).get(policy, {})
     for name in names:
         yield _split(tables.get(name, {}), tables)[1]
+
+
+def _rows(tables: Values, names: Sequence[str], policies: int) -> Iterator[Values]:
+    """What is laid over the tables of a run by its number of policies."""
     for name in names:
         settings, changes = _split(tables.get(name, {}).get(f"P{policies}", {}), tables)
         yield changes | {name: settings}

@@ -22,6 +22,7 @@ from scorebed.methods.aliases import POSTERIOR, renamed, revalued, upgraded
 from scorebed.methods.base import Method
 from scorebed.methods.fields import Count, Name, Seed, digest, whole
 from scorebed.methods.reading import method_values, read_method, table_settings
+from scorebed.methods.sections import chosen_schedule, unused_by
 from scorebed.methods.settings import (
     Setting,
     check_section,
@@ -262,8 +263,22 @@ def parse_toml(data: bytes, *, where: str) -> dict[str, Any]:
             fix="install a newer version of scorebed.",
         )
     # A file of a few settings has their old names alone: `make_config` knows those.
-    whole = number < FORMAT and "method" in values
-    return upgraded(values, _tables(values)) if whole else values
+    if "method" not in values:
+        return values
+    whole = _without_other_schedules(values)
+    return upgraded(whole, _tables(whole)) if number < FORMAT else whole
+
+
+def _without_other_schedules(values: dict[str, Any]) -> dict[str, Any]:
+    """A whole configuration without what earlier versions listed of schedules that it does not
+    have.
+    """
+    section = values.get("policy_training")
+    if not isinstance(section, Mapping):
+        return values
+    unused = unused_by(chosen_schedule(values))
+    kept = {key: value for key, value in section.items() if key not in unused}
+    return values | {"policy_training": kept}
 
 
 def _tables(values: Mapping[str, Any]) -> dict[str, dict[str, Setting]]:

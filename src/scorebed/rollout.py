@@ -118,12 +118,14 @@ def simulate(task: Task, policy: Policy, *, key: PRNGKeyArray) -> Trajectory:
     return rollout(task, policy, task.prior.sample(key=named(key, "theta")), noise)
 
 
-def pilot_runs(task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Trajectory:
-    """A batch of `PILOT` experiments with designs of a sampler, from which inputs are standardised
+def pilot_runs(
+    task: Task, sampler: DesignSampler, *, count: int = PILOT, key: PRNGKeyArray
+) -> Trajectory:
+    """A batch of `count` experiments with designs of a sampler, from which inputs are standardised
     and residuals weighed. Simulations only: no likelihood is evaluated.
     """
     designs = RandomDesigns(sampler)
-    return jax.vmap(lambda k: simulate(task, designs, key=k))(jr.split(key, PILOT))
+    return jax.vmap(lambda k: simulate(task, designs, key=k))(jr.split(key, count))
 
 
 def simulate_outcomes(

@@ -26,10 +26,9 @@ from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 from scorebed.errors import require
 from scorebed.inference.blocks import canonical, exchangeable_blocks
 from scorebed.inference.gaussian_mixture import gaussian_log_prob
-from scorebed.nets.linear import LayerNorm
 from scorebed.nets.mlp import MLP, gelu
 from scorebed.scores.standardise import Standardiser
-from scorebed.scores.transformer import TransformerBackbone
+from scorebed.scores.transformer import FREQUENCY_SCALE, TransformerBackbone
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, of_interest
 
@@ -66,14 +65,12 @@ class MixturePosterior(PosteriorDensity):
     """The score network's backbone, with one head per component instead of the score's. Defaults
     are the paper's.
 
-    Each head is the score's: a layer norm (one for all), then one hidden layer; it sees the global
-    token alone. Steps carry positions unless they are exchangeable. A mixture in canonical order
-    may put some of its mass on other orders, which no z will ever claim: the bound is then lower,
-    not wrong."""
+    Each head has one hidden layer and sees the global token alone. Steps carry positions unless
+    they are exchangeable. A mixture in canonical order may put some of its mass on other orders,
+    which no z will ever claim: the bound is then lower, not wrong."""
 
     standardise: Standardiser
     backbone: TransformerBackbone
-    norm: LayerNorm
     to_weights: MLP
     to_components: MLP
     blocks: int = eqx.field(static=True)
@@ -85,10 +82,10 @@ class MixturePosterior(PosteriorDensity):
         *,
         components: int = 10,
         width: int = 256,
-        blocks: int = 4,
-        heads: int = 8,
+        blocks: int = 3,
+        heads: int = 4,
         features: int = 64,
-        sigma: float = 10.0,
+        sigma: float = FREQUENCY_SCALE,
         hidden: Sequence[int] = (192, 128),
         key: PRNGKeyArray,
     ):
@@ -112,7 +109,6 @@ class MixturePosterior(PosteriorDensity):
             hidden=hidden,
             key=key_backbone,
         )
-        self.norm = LayerNorm(width)
         self.to_weights = MLP((width, width, components), gelu, key=key_weights)
         outputs = 2 * len(of_interest(task))
         self.to_components = eqx.filter_vmap(lambda k: MLP((width, width, outputs), gelu, key=k))(
@@ -132,14 +128,13 @@ class MixturePosterior(PosteriorDensity):
             blocks=2,
             heads=4,
             features=32,
-            sigma=0.1,
             hidden=(64, 64),
             key=key,
         )
 
     def mixture(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> DiagonalMixture:
         """The mixture that these data give; its blocks are in canonical order."""
-        summary = self.norm(self.backbone(self.standardise.y(ys), self.standardise.xi(xis)).summary)
+        summary = self.backbone(self.standardise.y(ys), self.standardise.xi(xis)).summary
         means, log_scales = jnp.split(
             jax.vmap(lambda head: head(summary))(self.to_components), 2, axis=-1
         )

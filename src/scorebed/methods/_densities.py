@@ -18,6 +18,7 @@ from scorebed.methods.sections import require_falling
 from scorebed.methods.settings import PairError
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.standardise import standardiser
+from scorebed.scores.transformer import FREQUENCY_SCALE
 from scorebed.tasks.base import Task
 from scorebed.training.fit import Gradient
 from scorebed.training.policy import gradient_by
@@ -117,8 +118,10 @@ class PosteriorSizes:
     """Number of attention heads, which divides the width."""
     components: Count = 10
     """Gaussians of the mixture."""
-    frequency_scale: Positive = 10.0
-    """Frequency scale of the Fourier features."""
+    frequency_scale: Positive = FREQUENCY_SCALE
+    """Standard deviation of the Fourier features' frequencies, in radians per standard deviation of
+    the inputs. The paper's text read literally, 2π times N(0, 10²), is 62.83.
+    """
     learning_rate: Positive = 1e-3
     """Peak learning rate of Adam."""
     floor_rate: NonNegative = 1e-6

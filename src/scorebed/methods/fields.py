@@ -90,6 +90,15 @@ def _flag(value: object) -> bool:
     return value
 
 
+def _widths(value: object) -> tuple[int, ...]:
+    fault = _fault("a list of whole numbers from 1, such as [192, 128]")
+    if not isinstance(value, list | tuple):
+        raise fault
+    if not all(isinstance(each, int) and 1 <= each <= LARGEST for each in value):
+        raise fault
+    return tuple(value)
+
+
 def _weight_or_auto(value: object) -> float | str:
     number = _finite(value)
     if value != "auto" and not number > 0:
@@ -110,5 +119,6 @@ Decay: TypeAlias = Annotated[
 Rate: TypeAlias = Annotated[float, _real(lambda x: 0 < x <= 1, "a number above 0 and up to 1")]
 Flag: TypeAlias = Annotated[bool, BeforeValidator(_flag)]
 WeightOrAuto: TypeAlias = Annotated[float | Literal["auto"], BeforeValidator(_weight_or_auto)]
+Widths: TypeAlias = Annotated[tuple[int, ...], BeforeValidator(_widths)]
 AnyWhole: TypeAlias = Annotated[int, whole(-LARGEST, LARGEST)]
 AnyNumber: TypeAlias = Annotated[float, _real(math.isfinite, "a finite number")]

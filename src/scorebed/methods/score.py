@@ -33,6 +33,7 @@ from scorebed.training.score import (
     Weights,
     automatic_weights,
     fresh_score,
+    mean_weights,
     score_maker,
     score_optimiser,
     score_stage,
@@ -259,7 +260,7 @@ def residual_weights(training: ScoreTraining, job: Job, *, key: PRNGKeyArray) ->
     relative = 0.0 if training.weights == "none" else 1.0
     if training.lambda_y == "auto":
         return automatic_weights(job.task, job.sampler, relative=relative, key=key)
-    return Weights(jnp.asarray(training.lambda_y), jnp.ones(()), relative)
+    return mean_weights(job.task, training.lambda_y, relative=relative)
 
 
 def pilot_nle(task: Task) -> int:

@@ -18,13 +18,13 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic_core import ErrorDetails
 
 from scorebed.errors import InvalidValueError, ScorebedError, UnknownNameError
-from scorebed.methods.fields import AnyNumber, AnyWhole
+from scorebed.methods.fields import AnyNumber, AnyWhole, Flag, Widths
 
 # Marks a field whose own fields are keys of the method's section, not a section of their own.
 INLINE = "inline"
 _MISSING = ("missing", "missing_argument", "missing_keyword_only_argument")
 _UNKNOWN = ("extra_forbidden", "unexpected_keyword_argument")
-_PLAIN = {int: AnyWhole, float: AnyNumber}
+_PLAIN = {int: AnyWhole, float: AnyNumber, bool: Flag, tuple[int, ...]: Widths}
 
 Made = TypeVar("Made")
 

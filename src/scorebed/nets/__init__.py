@@ -7,6 +7,7 @@ from scorebed.nets.fourier import FourierFeatures
 from scorebed.nets.gru import GRU, GRUCell
 from scorebed.nets.linear import LayerNorm, Linear, uniform
 from scorebed.nets.mlp import MLP, gelu
+from scorebed.nets.residual import ResidualNetwork
 
 __all__ = [
     "GRU",
@@ -16,6 +17,7 @@ __all__ = [
     "LayerNorm",
     "Linear",
     "MultiHeadAttention",
+    "ResidualNetwork",
     "RunningAttention",
     "TransformerBlock",
     "gelu",

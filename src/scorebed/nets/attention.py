@@ -65,8 +65,20 @@ class MultiHeadAttention(eqx.Module):
         return self.to_output(x.reshape(*x.shape[:-2], -1))
 
     def __call__(self, x: Float[Array, "T d"]) -> Float[Array, "T d"]:
-        logits = jnp.einsum("qhe,khe->hqk", self.queries(x), self.keys(x))
-        return self.join(jnp.einsum("hqk,khe->qhe", jax.nn.softmax(logits), self.values(x)))
+        queries, keys, values = self._all(x)
+        logits = jnp.einsum("qhe,khe->hqk", queries, keys)
+        return self.join(jnp.einsum("hqk,khe->qhe", jax.nn.softmax(logits), values))
+
+    def _all(self, x: Float[Array, "*b d"]) -> list[Float[Array, "*b heads e"]]:
+        """Queries, keys and values by one product: of the same numbers, three times as wide."""
+        root = math.sqrt(self.to_key.shape[-1] // self.heads)
+        weight = jnp.concatenate(
+            [self.to_query.weight / root, self.to_key, self.to_value.weight], axis=-1
+        )
+        bias = jnp.concatenate(
+            [self.to_query.bias / root, jnp.zeros_like(self.to_query.bias), self.to_value.bias]
+        )
+        return [self._split(part) for part in jnp.split(x @ weight + bias, 3, axis=-1)]
 
     def _split(self, x: Float[Array, "*b d"]) -> Float[Array, "*b heads e"]:
         return x.reshape(*x.shape[:-1], self.heads, -1)

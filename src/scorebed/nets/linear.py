@@ -3,6 +3,7 @@ framework.
 """
 
 import math
+from typing import Any, TypeVar
 
 import equinox as eqx
 import jax
@@ -13,6 +14,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed.errors import require
 
 LAYER_NORM_EPS = 1e-5
+
+Module = TypeVar("Module", bound=eqx.Module)
 
 
 def uniform(*shape: int, bound: float, key: PRNGKeyArray) -> Float[Array, "*shape"]:
@@ -48,6 +51,22 @@ class Linear(eqx.Module):
 
     def __call__(self, x: Float[Array, "*b n"]) -> Float[Array, "*b m"]:
         return x @ self.weight + self.bias
+
+
+def preserving_variance(module: Module) -> Module:
+    """The same module with W from U(−√(3/n), √(3/n)) and b = 0 in all of its affine layers: outputs
+    then have the variance of the inputs, where the default of `Linear` leaves a third of it. In a
+    deep network whose inputs hardly vary that decides how soon it learns (docs/decisions/026).
+    """
+
+    def changed(part: Any) -> Any:
+        if not isinstance(part, Linear):
+            return part
+        larger = (math.sqrt(3) * part.weight, jnp.zeros_like(part.bias))
+        return eqx.tree_at(lambda layer: (layer.weight, layer.bias), part, larger)
+
+    made: Module = jax.tree.map(changed, module, is_leaf=lambda part: isinstance(part, Linear))
+    return made
 
 
 class LayerNorm(eqx.Module):

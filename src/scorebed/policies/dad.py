@@ -15,14 +15,19 @@ from scorebed.policies.base import Policy
 from scorebed.tasks.base import Task
 from scorebed.tasks.spaces import Space
 
+EMPTY_HISTORY = 0.01  # every coordinate of its encoding
+
 
 class DAD(Policy):
     """Deterministic, and blind to the order of the history. Memory is one vector: the sum of the
     encodings.
 
     Right for exchangeable steps; elsewhere it throws away the information in their order. The
-    emitter's weights start small, so that untrained policies stay near their first design, the
-    emitter's bias."""
+    emitter's weights start small, so that untrained policies stay near their first design.
+
+    They start as in the authors' program, where the bias is zero and the encoding of the empty
+    history 0.01 · 1: W (0.01 + Σ) is W Σ + b with b = 0.01 W 1, so that the first designs lie near
+    the origin of u but, symmetric as it may be, not at it."""
 
     encoder: MLP
     emitter: Linear
@@ -40,7 +45,9 @@ class DAD(Policy):
         key_encoder, key_emitter = jr.split(key)
         dx = task.designs.dim
         self.encoder = MLP((task.outcome_dim + dx, *hidden, encoding), jax.nn.relu, key=key_encoder)
-        self.emitter = Linear(encoding, dx, weight_bound=emitter_bound, key=key_emitter)
+        emitter = Linear(encoding, dx, weight_bound=emitter_bound, key=key_emitter)
+        bias = EMPTY_HISTORY * emitter.weight.sum(0)
+        self.emitter = eqx.tree_at(lambda layer: layer.bias, emitter, bias)
         self.space = task.designs
 
     @property

@@ -5,8 +5,8 @@ Switching designs sit just inside the boundary, with a sign process per coordina
     λ ~ U(rate_low, rate_high),   P(s_{t+1} = −s_t) = 1 − e^{−λ}
     ξ_t = centre + half-width · tanh(s_t u_B + ε_t)
 
-s_1 is a fair coin, ε ~ N(0, 1). The coordinates switch independently but share the rate λ of their
-trajectory."""
+s_1 is a fair coin, ε ~ N(0, jitter²). Each coordinate switches by itself, at a rate λ of its
+own."""
 
 import math
 
@@ -48,16 +48,17 @@ class UniformBox(DesignSampler):
 
 class Switching(Unconstrained):
     """Designs close to the boundary that change sides at random. `level` is u_B, which the paper
-    does not give: tanh 3 = 0.995.
+    does not give: 5, as the authors' program has it, with a jitter of 1.5.
 
-    The density is that of a hidden Markov model with two states per coordinate, by its forward
-    pass; λ is integrated out of the product over coordinates by quadrature."""
+    The density is a product over coordinates. Each factor is that of a hidden Markov model with two
+    states, by its forward pass, with λ integrated out by quadrature."""
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
     rate_low: float = eqx.field(static=True, default=0.02)
     rate_high: float = eqx.field(static=True, default=0.1)
-    level: float = eqx.field(static=True, default=3.0)
+    level: float = eqx.field(static=True, default=5.0)
+    jitter: float = eqx.field(static=True, default=1.5)
 
     def __check_init__(self) -> None:
         require_bounded(self)
@@ -69,33 +70,34 @@ class Switching(Unconstrained):
             fix="leave them out for the paper's 0.02 and 0.1.",
         )
         require(
-            0 < self.level < math.inf,
-            "the boundary level",
-            got=self.level,
-            expected="a positive number",
-            fix="leave it out for 3, where tanh is 0.995.",
+            0 < self.level < math.inf and 0 < self.jitter < math.inf,
+            "the boundary level and its jitter",
+            got=f"level={self.level}, jitter={self.jitter}",
+            expected="two positive numbers",
+            fix="leave them out for the authors' 5 and 1.5.",
         )
 
     def sample_unconstrained(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
         key_rate, key_flip, key_jitter = jr.split(key, 3)
         shape = (self.horizon, self.space.dim)
-        flip = -jnp.expm1(-jr.uniform(key_rate, minval=self.rate_low, maxval=self.rate_high))
+        rates = jr.uniform(key_rate, (self.space.dim,), minval=self.rate_low, maxval=self.rate_high)
         # The first step flips a + with probability ½.
-        flips = jr.uniform(key_flip, shape) < jnp.full(shape, flip).at[0].set(0.5)
+        chances = jnp.broadcast_to(-jnp.expm1(-rates), shape).at[0].set(0.5)
+        flips = jr.uniform(key_flip, shape) < chances
         signs = jnp.cumprod(jnp.where(flips, -1.0, 1.0), axis=0)
-        return self.level * signs + jr.normal(key_jitter, shape)
+        return self.level * signs + self.jitter * jr.normal(key_jitter, shape)
 
     def log_prob_unconstrained(self, us: Float[Array, "T dx"]) -> Scalar:
         # The integrand is a mixture of p^k (1−p)^{n−k}, p ≈ λ: polynomials in λ of degree n, of
         # relative width above 1/√n.
-        count = 16 + math.ceil(4 * math.sqrt(us.size))
+        count = 16 + math.ceil(4 * math.sqrt(len(us)))
         rates, log_weights = (
             jnp.asarray(a, us.dtype)
             for a in quadrature.uniform(self.rate_low, self.rate_high, count)
         )
         flip = -jnp.expm1(-rates)[:, None]
         emissions = jnp.stack(
-            [-0.5 * (us - self.level) ** 2, -0.5 * (us + self.level) ** 2], axis=1
+            [-0.5 * ((us - side) / self.jitter) ** 2 for side in (self.level, -self.level)], axis=1
         )
         # Relative to the likelier sign, the likelihood of a step is at least `flip`, so that the
         # forward pass needs no logarithms.
@@ -110,8 +112,9 @@ class Switching(Unconstrained):
 
         start = jnp.full((count, us.shape[1]), 0.5, us.dtype)
         _, likelihoods = jax.lax.scan(step, start, jnp.exp(emissions - peaks))
-        log_q = jnp.log(likelihoods).sum(axis=(0, 2)) + peaks.sum()
-        return logsumexp(log_weights + log_q) - us.size * 0.5 * math.log(2 * math.pi)
+        log_q = logsumexp(log_weights[:, None] + jnp.log(likelihoods).sum(axis=0), axis=0)
+        constant = 0.5 * math.log(2 * math.pi) + math.log(self.jitter)
+        return log_q.sum() + peaks.sum() - us.size * constant
 
 
 def require_bounded(sampler: DesignSampler) -> None:

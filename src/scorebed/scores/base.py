@@ -7,6 +7,7 @@ architecture and makes untrained scores of it.
 
 import abc
 import dataclasses
+from collections.abc import Sequence
 from typing import ClassVar, NamedTuple
 
 import equinox as eqx
@@ -15,7 +16,8 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from scorebed.errors import require
-from scorebed.scores.standardise import Standardiser
+from scorebed.samplers.base import DesignSampler
+from scorebed.scores.standardise import Standardiser, standardiser
 from scorebed.tasks.base import Task
 
 
@@ -128,9 +130,11 @@ class ScoreKind(eqx.Module):
 
     Attributes:
         trained: whether its scores have to be trained.
+        layout: raised when files of its scores from before can no longer be read.
 
     Methods:
         make: an untrained score for a task.
+        standardiser: statistics of its inputs under a sampler's designs; by default of all steps.
         nle: likelihood evaluations of one value of such a score.
         supports: refuse a task that it cannot serve; by default none.
         smaller: the same kind at about half the cost; by default None.
@@ -149,9 +153,19 @@ class ScoreKind(eqx.Module):
     # Whether its scores have to be trained; those without parameters are ready as they are made.
     trained: ClassVar[bool] = True
 
+    # Raised when the parameters of its scores are named or meant otherwise: files of another layout
+    # are refused.
+    layout: ClassVar[int] = 1
+
     @abc.abstractmethod
     def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> Score:
         """An untrained score for a task."""
+
+    def standardiser(
+        self, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+    ) -> Standardiser:
+        """The statistics by which its inputs become of order one. No NLE."""
+        return standardiser(task, sampler, key=key)
 
     @abc.abstractmethod
     def nle(self, task: Task) -> int:
@@ -170,15 +184,20 @@ class ScoreKind(eqx.Module):
         return None
 
 
-def require_sizes(kind: ScoreKind) -> None:
-    """Refuse a kind whose sizes are not whole numbers from 1, by the key of its setting."""
+def require_sizes(kind: ScoreKind, *, zero: Sequence[str] = ()) -> None:
+    """Refuse a kind whose sizes are not whole numbers from 1, or positive numbers, by the key of
+    its setting; those named in `zero` may be 0.
+    """
     for field in dataclasses.fields(kind):
-        size = getattr(kind, field.name)
+        value = getattr(kind, field.name)
+        least = 0 if field.name in zero or isinstance(value, bool) else 1
+        sizes = value if isinstance(value, tuple) else (value,)
+        real = isinstance(value, float)
         require(
-            size >= 1,
+            all(size > 0 if real else size >= least for size in sizes),
             f"score.{field.name}",
-            got=size,
-            expected="a whole number from 1",
+            got=value,
+            expected="a positive number" if real else f"a whole number from {least}",
             fix=f"change it by --set score.{field.name}=VALUE.",
         )
 

@@ -22,7 +22,7 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
-from scorebed.nets.fourier import FourierFeatures
+from scorebed.nets.fourier import CYCLE, FourierFeatures
 from scorebed.nets.mlp import MLP
 from scorebed.rollout import step_log_likelihoods
 from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_even, require_sizes
@@ -54,7 +54,9 @@ def sign_patterns(count: int, dim: int) -> np.ndarray:
 
 
 class StepEncoder(eqx.Module):
-    """One vector per step or transition, from standardised inputs and their Fourier features."""
+    """One vector per step or transition, from standardised inputs and their Fourier features, of
+    `sigma` cycles per unit.
+    """
 
     standardise: Standardiser
     features: FourierFeatures
@@ -74,7 +76,7 @@ class StepEncoder(eqx.Module):
         key_features, key_mlp = jr.split(key)
         self.standardise, self.transitions = standardise, task.exchangeable_transitions
         inputs = task.outcome_dim * (1 + self.transitions) + task.designs.dim
-        self.features = FourierFeatures(inputs, features, sigma=sigma, key=key_features)
+        self.features = FourierFeatures(inputs, features, sigma=sigma, unit=CYCLE, key=key_features)
         self.mlp = MLP((features + inputs, width, width), jax.nn.silu, key=key_mlp)
 
     def __call__(

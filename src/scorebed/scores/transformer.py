@@ -1,18 +1,21 @@
 """The paper's score network: a transformer over steps with one prediction head per part of the
-score (appendix "Score network architecture").
+score (appendix "Score network architecture"), where the text is silent as the authors' program has
+it (docs/reproduction.md).
 
     tokens_t = W · MLP[RFF(y_t), RFF(ξ_t)]  (+ position_t unless steps are exchangeable)
-    (summary, h_1 … h_T) = blocks(global token, tokens_1 … tokens_T)
-    head input_t = [summary, e_t, h_t]  or, for Markov tasks,  [summary, e_{t−1}, e_t, e_{t+1}, h_t]
-    s^y_t = head_y(input^y_t) / scale_y,   s^ξ_t = head_ξ(input^ξ_t) / scale_ξ
+    (summary, h_1 … h_T) = norm(blocks(global token, tokens_1 … tokens_T))
+    head input_t = [summary, e_t, h_t]   for independent steps
+                   [summary, e_t, h_t, e_{t−1}, e_{t+1}, position_t]   for Markov tasks
+                   [summary, e_t, h_t, position_t]   for others
+    o^y_t = head_y(input^y_t),   o^ξ_t = head_ξ(input^ξ_t)
 
 with standardised inputs. e_t is the head's embedding of the pair (y_t, ξ_t): of the tokens' form,
-with other frequencies and weights. `conservative.py` makes the same network the gradient of a
-potential, which is the paper's choice. As it stands here its two parts need not be the gradient of
-anything, and a training step costs less than half."""
+with other frequencies and weights. `conservative.py` makes a potential of the outputs, which is the
+paper's choice. Here they are the score itself, s^y = o^y / scale_y and s^ξ = o^ξ / scale_ξ: its two
+parts need not be the gradient of anything, and a training step costs less than half."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
@@ -23,14 +26,19 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed.errors import require
 from scorebed.nets.attention import TransformerBlock, sinusoidal_positions
 from scorebed.nets.fourier import FourierFeatures
-from scorebed.nets.linear import LayerNorm
+from scorebed.nets.linear import LayerNorm, preserving_variance
 from scorebed.nets.mlp import MLP, gelu
+from scorebed.nets.residual import ResidualNetwork
+from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_divisor, require_sizes
-from scorebed.scores.standardise import Standardiser
+from scorebed.scores.standardise import Standardiser, stepwise_standardiser
 from scorebed.tasks.base import Task
 
 # Small against the other tokens; every block normalises its input, so it can grow.
 GLOBAL_TOKEN_SCALE = 0.02
+# Of the Fourier features, in radians per standard deviation: the paper's σ = 10 times 0.01, as its
+# authors' program has it.
+FREQUENCY_SCALE = 0.1
 
 
 class PairEmbedding(eqx.Module):
@@ -71,8 +79,8 @@ class Encoding(NamedTuple):
 
 
 class TransformerBackbone(eqx.Module):
-    """Embedding, positions, global token and blocks, on standardised inputs; shared with the
-    variational posterior.
+    """Embedding, positions, global token, blocks and a layer norm, on standardised inputs; shared
+    with the variational posterior.
 
     Exchangeable steps carry no positions, so that the steps of the encoding follow any permutation
     and the summary none."""
@@ -80,6 +88,7 @@ class TransformerBackbone(eqx.Module):
     embedding: PairEmbedding
     global_token: Float[Array, " width"]
     blocks: tuple[TransformerBlock, ...]
+    norm: LayerNorm
     positions: bool = eqx.field(static=True)
 
     def __init__(
@@ -90,7 +99,7 @@ class TransformerBackbone(eqx.Module):
         blocks: int = 4,
         heads: int = 8,
         features: int = 64,
-        sigma: float = 10.0,
+        sigma: float = FREQUENCY_SCALE,
         hidden: Sequence[int] = (192, 128),
         key: PRNGKeyArray,
     ):
@@ -102,13 +111,17 @@ class TransformerBackbone(eqx.Module):
             fix="leave it out for the paper's 4.",
         )
         key_embedding, key_token, key_blocks = jr.split(key, 3)
-        self.embedding = PairEmbedding(
-            task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+        self.embedding = preserving_variance(
+            PairEmbedding(
+                task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+            )
         )
         self.global_token = GLOBAL_TOKEN_SCALE * jr.normal(key_token, (width,))
         self.blocks = tuple(
-            TransformerBlock(width, heads, 2 * width, key=k) for k in jr.split(key_blocks, blocks)
+            preserving_variance(TransformerBlock(width, heads, 2 * width, key=k))
+            for k in jr.split(key_blocks, blocks)
         )
+        self.norm = LayerNorm(width)
         self.positions = not task.exchangeable_steps
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> Encoding:
@@ -118,21 +131,22 @@ class TransformerBackbone(eqx.Module):
         x = jnp.concatenate([self.global_token[None], tokens])
         for block in self.blocks:
             x = block(x)
+        x = self.norm(x)
         return Encoding(x[0], x[1:])
 
 
 class Head(eqx.Module):
-    """`outputs` numbers per step from the encoding and the head's embedding: layer norm, then one
-    hidden layer of `width`.
+    """`outputs` numbers per step from the encoding and the head's embedding, by a residual network
+    of `width`; with no blocks it has one hidden layer, as the paper describes it.
 
     With `window` the head also sees its embeddings of the steps before and after (zero beyond the
     ends): a Markov likelihood couples the score at t to just these, and attention need not find
-    them."""
+    them. Where steps carry positions it sees that of its own step once more."""
 
     embedding: PairEmbedding
-    norm: LayerNorm
-    mlp: MLP
+    network: ResidualNetwork
     window: bool = eqx.field(static=True)
+    positions: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -143,16 +157,20 @@ class Head(eqx.Module):
         features: int,
         sigma: float,
         hidden: Sequence[int],
+        blocks: int,
         key: PRNGKeyArray,
     ):
-        key_embedding, key_mlp = jr.split(key)
-        self.window = task.exchangeable_transitions
-        self.embedding = PairEmbedding(
-            task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+        key_embedding, key_network = jr.split(key)
+        self.window, self.positions = task.exchangeable_transitions, not task.exchangeable_steps
+        self.embedding = preserving_variance(
+            PairEmbedding(
+                task, width, features=features, sigma=sigma, hidden=hidden, key=key_embedding
+            )
         )
-        inputs = (5 if self.window else 3) * width
-        self.norm = LayerNorm(inputs)
-        self.mlp = MLP((inputs, width, outputs), gelu, key=key_mlp)
+        inputs = (3 + 2 * self.window + self.positions) * width
+        self.network = preserving_variance(
+            ResidualNetwork(inputs, width, outputs, blocks=blocks, key=key_network)
+        )
 
     def __call__(
         self, encoding: Encoding, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
@@ -162,7 +180,9 @@ class Head(eqx.Module):
         if self.window:
             none = jnp.zeros_like(e[:1])
             parts += [jnp.concatenate([none, e[:-1]]), jnp.concatenate([e[1:], none])]
-        return self.mlp(self.norm(jnp.concatenate(parts, axis=-1)))
+        if self.positions:
+            parts += [jnp.asarray(sinusoidal_positions(*e.shape), e.dtype)]
+        return self.network(jnp.concatenate(parts, axis=-1))
 
 
 class TransformerScore(Score):
@@ -186,8 +206,9 @@ class TransformerScore(Score):
         blocks: int = 4,
         heads: int = 8,
         features: int = 64,
-        sigma: float = 10.0,
+        sigma: float = FREQUENCY_SCALE,
         hidden: Sequence[int] = (192, 128),
+        head_blocks: int = 2,
         key: PRNGKeyArray,
     ):
         standardise.require_for(task, "a score")
@@ -204,7 +225,16 @@ class TransformerScore(Score):
             key=key_backbone,
         )
         self.head_y, self.head_xi = (
-            Head(task, outputs, width=width, features=features, sigma=sigma, hidden=hidden, key=k)
+            Head(
+                task,
+                outputs,
+                width=width,
+                features=features,
+                sigma=sigma,
+                hidden=hidden,
+                blocks=head_blocks,
+                key=k,
+            )
             for outputs, k in ((task.outcome_dim, key_y), (task.designs.dim, key_xi))
         )
 
@@ -212,9 +242,7 @@ class TransformerScore(Score):
     def small(
         cls, task: Task, standardise: Standardiser, *, key: PRNGKeyArray
     ) -> "TransformerScore":
-        """A twentieth of the parameters, for CPUs. Its Fourier features span ten standard
-        deviations, not a tenth of one: smooth scores are learned sooner, fine detail never.
-        """
+        """A tenth of the parameters, for CPUs."""
         return cls(
             task,
             standardise,
@@ -222,7 +250,6 @@ class TransformerScore(Score):
             blocks=2,
             heads=4,
             features=32,
-            sigma=0.1,
             hidden=(64, 64),
             key=key,
         )
@@ -248,8 +275,10 @@ class TransformerScore(Score):
         return 0
 
 
-class TransformerDirect(ScoreKind):
-    """The paper's transformer, its outputs taken as the score."""
+class TransformerKind(ScoreKind):
+    """The settings of the paper's network, as a score or below a potential."""
+
+    layout: ClassVar[int] = 2
 
     width: int = eqx.field(static=True, default=128)
     """The transformer's model dimension."""
@@ -257,25 +286,57 @@ class TransformerDirect(ScoreKind):
     """Number of transformer blocks."""
     heads: int = eqx.field(static=True, default=8)
     """Number of attention heads, which divides the width."""
+    frequency_scale: float = eqx.field(static=True, default=FREQUENCY_SCALE)
+    """Standard deviation of the Fourier features' frequencies, in radians per standard deviation of
+    the inputs. The paper's text read literally, 2π times N(0, 10²), is 62.83.
+    """
+    features: int = eqx.field(static=True, default=64)
+    """Fourier features of the outcome, and as many of the design: half cosines, half sines."""
+    hidden: tuple[int, ...] = eqx.field(static=True, default=(192, 128))
+    """Hidden widths of each embedding."""
+    head_blocks: int = eqx.field(static=True, default=2)
+    """Residual blocks of each head; 0 for one hidden layer, as in the paper's text."""
 
     def __check_init__(self) -> None:
-        require_sizes(self)
+        require_sizes(self, zero=("head_blocks",))
         require_divisor(self.heads, self.width)
+        require(
+            self.features % 2 == 0,
+            "score.features",
+            got=self.features,
+            expected="an even number",
+            fix="change it by --set score.features=VALUE.",
+        )
 
-    def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> TransformerScore:
-        # Sliced score matching differentiates the network in its inputs: features of a tenth of
-        # their spread would be noise to it.
-        sigma = 10.0 if task.has_density else 0.1
+    def standardiser(
+        self, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray
+    ) -> Standardiser:
+        return stepwise_standardiser(task, sampler, key=key)
+
+    def network(
+        self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray
+    ) -> TransformerScore:
+        """The network with two heads."""
         return TransformerScore(
             task,
             standardise,
             width=self.width,
             blocks=self.blocks,
             heads=self.heads,
-            sigma=sigma,
+            features=self.features,
+            sigma=self.frequency_scale,
+            hidden=self.hidden,
+            head_blocks=self.head_blocks,
             key=key,
         )
 
     def nle(self, task: Task) -> int:
         del task
         return 0
+
+
+class TransformerDirect(TransformerKind):
+    """The paper's transformer, its outputs taken as the score."""
+
+    def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> TransformerScore:
+        return self.network(task, standardise, key=key)

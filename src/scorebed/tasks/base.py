@@ -168,6 +168,13 @@ class Task(eqx.Module):
         """
         return self.outcome_dim + self.extra_noise
 
+    def typical_noise(self) -> Float[Array, " dy"]:
+        """The standard deviation of each outcome around its mean, at the centre of prior and
+        design space; ones where the task does not say. It sets the size of a network's first
+        outputs, not what is learned.
+        """
+        return jnp.ones(self.outcome_dim)
+
     @abc.abstractmethod
     def initial(self, theta: Float[Array, " k"]) -> State:
         """The state before the first step."""
@@ -491,6 +498,11 @@ class Gaussian(Task):
         self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
     ) -> Sequence[float | Scalar]:
         """Standard deviation of each outcome coordinate."""
+
+    def typical_noise(self) -> Float[Array, " dy"]:
+        theta = self.prior.from_latent(jnp.zeros(self.prior.dim))
+        xi = self.designs.constrain(jnp.zeros(self.designs.dim))
+        return jnp.stack([jnp.asarray(s) for s in self.scale(theta, self.initial(theta), xi)])
 
     def outcome(
         self,

@@ -60,6 +60,9 @@ class _Conditioned(Task):
     def extra_noise(self) -> int:  # type: ignore[override]
         return self.task.extra_noise
 
+    def typical_noise(self) -> Float[Array, " dy"]:
+        return self.task.typical_noise()
+
     def split(
         self, theta: Float[Array, " k"], xi: Float[Array, " dx"]
     ) -> tuple[Float[Array, " k"], Float[Array, " rest"]]:

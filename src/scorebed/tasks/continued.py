@@ -62,6 +62,9 @@ class Continued(Task):
     def sketch(self) -> Sketch:
         return self.base.sketch()
 
+    def typical_noise(self) -> Float[Array, " dy"]:
+        return self.base.typical_noise()
+
     def outcome(
         self,
         theta: Float[Array, " k"],

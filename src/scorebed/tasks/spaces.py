@@ -49,6 +49,13 @@ class Space(abc.ABC):
         """The size of a usual design, coordinate by coordinate."""
         return (1.0,) * self.dim
 
+    @property
+    def loss_unit(self) -> tuple[float, ...]:
+        """The unit of a design in the paper's loss of scores, coordinate by coordinate: the scale
+        of an open space, and 1 in a box.
+        """
+        return (1.0,) * self.dim
+
     @abc.abstractmethod
     def constrain(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
         """ξ(u), coordinate by coordinate."""
@@ -86,6 +93,10 @@ class Real(Space):
     @property
     def typical_size(self) -> tuple[float, ...]:
         return (self.scale,) * self.dim
+
+    @property
+    def loss_unit(self) -> tuple[float, ...]:
+        return self.typical_size
 
     def constrain(self, u: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
         return self.scale * u

@@ -55,6 +55,19 @@ class Weights(eqx.Module):
     relative: float = eqx.field(static=True)
 
 
+def mean_weights(task: Task, lambda_y: float, *, relative: float = 0.0) -> Weights:
+    """The paper's: the mean over steps and coordinates of squared residuals, with the weight λ_y on
+    those of y,
+
+        λ_y Σ e_y² / (T d_y) + Σ e_u² / (T d_ξ),   e_u = e_ξ · `designs.loss_unit`.
+
+    Designs of an open space count in units of its scale, u = ξ / 40 m for gravimetry, those of a
+    box as they are: the paper's λ_y balance the two parts then, and only then."""
+    unit = jnp.asarray(task.designs.loss_unit)
+    count = task.horizon * jnp.asarray((task.outcome_dim, task.designs.dim))
+    return Weights(lambda_y / count[0], unit**2 / count[1], relative)
+
+
 def automatic_weights(
     task: Task, sampler: DesignSampler, *, relative: float = 1.0, key: PRNGKeyArray
 ) -> Weights:
@@ -240,7 +253,7 @@ def score_maker(
     """The untrained score of a key, standardised by a pilot of the sampler."""
 
     def make(key: PRNGKeyArray) -> Score:
-        standardise = standardiser(task, sampler, key=named(key, "standardise"))
+        standardise = kind.standardiser(task, sampler, key=named(key, "standardise"))
         return make_score(kind, task, standardise, key=named(key, "init"))
 
     return make

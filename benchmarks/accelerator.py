@@ -5,7 +5,7 @@ Every method, number of policies and task of the paper. Nothing of the paper's s
 programs are traced by their shapes, lowered by `jax.export` for CUDA and TPU, and walked for the
 most memory they take at once (scorebed/training/liveness.py). "One" is one policy at a time, as a
 CPU trains them; "all" is all policies of a repeat that share a score at once, as an accelerator
-does, by P times what belongs to each. NLE are those of one repeat.
+does, by P times what belongs to each. NLE are those of one repeat, of IO-SMC² at most.
 
     make bench, or: python benchmarks/accelerator.py       about fifteen minutes, all of it tracing
     python benchmarks/accelerator.py --task pendulum        one task
@@ -56,7 +56,7 @@ class Row(NamedTuple):
         task = make_task(self.task)
         chosen = {"method": self.method, "policies": self.policies}
         values = preset_values("paper", self.task, task, **chosen)
-        return make_config(values, self.overrides)
+        return make_config(values, [*self.overrides, "repeats=1"])
 
 
 def rows(task: str) -> Iterator[Row]:
@@ -107,7 +107,7 @@ def main() -> None:
             task = make_task(row.task)
             job, method = job_for(config, task), config.trained_by
             count = max(n for _, n in job.groups(method.parts(job)))
-            nle = method.nle(job) // config.repeats
+            nle = method.nle(job)
             cells = []
             for program in training_programs(method, job, together=False):
                 key = (row.task, row.method, program.name, repr(jax.tree.leaves(program.shapes)))

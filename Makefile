@@ -37,7 +37,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 docs: setup
 	$(BIN)/python docs/render.py

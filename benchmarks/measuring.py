@@ -17,18 +17,22 @@ def arguments(doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def seconds(work: Callable[[], Any]) -> float:
+def seconds(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
     """Of one call, until its arrays are there."""
-    begun = time.perf_counter()
+    begun = clock()
     jax.block_until_ready(work())
-    return time.perf_counter() - begun
+    return clock() - begun
 
 
-def best_of(rounds: int, *works: Callable[[], Any]) -> list[float]:
-    """The shortest time of each, taken turn by turn; each is called once before, to compile."""
+def best_of(
+    rounds: int, *works: Callable[[], Any], clock: Callable[[], float] = time.perf_counter
+) -> list[float]:
+    """The shortest time of each, taken turn by turn; each is called once before, to compile. With
+    `time.process_time` it is the time of all cores, which other work on the machine hardly changes.
+    """
     for work in works:
         jax.block_until_ready(work())
-    times = [[seconds(work) for work in works] for _ in range(rounds)]
+    times = [[seconds(work, clock) for work in works] for _ in range(rounds)]
     return [min(column) for column in zip(*times, strict=True)]
 
 

@@ -6,13 +6,19 @@ divided by the time it takes; the peak is that of a product of matrices of the s
 in the same run. What is not made of products of matrices cannot come near it: likelihoods, and the
 small networks of a policy, step by step.
 
+The second table has the networks of the paper, the conservative transformer and the variational
+posterior: forward and backward of a loss on given experiments, at the paper's width and at that of
+a small re-run, against the same network of Equinox's own layers (straightforward.py; both compute
+the same numbers, which is checked). Times there are those of all cores together.
+
 Parts are programs of their own, timed turn by turn with the whole: simulated experiments; the score
 of them, or the loss that trains it; and what is left of the whole step, which is the way back.
 
-    make bench, or: python benchmarks/steps.py            about two minutes, most of it compilation
+    make bench, or: python benchmarks/steps.py            about five minutes, most of it compilation
     python benchmarks/steps.py --quick                    does it run?
 """
 
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -23,6 +29,7 @@ import jax.numpy as jnp
 import jax.random as jr
 from flops import flops
 from measuring import arguments, best_of, table
+from scorebed.densities.mixture_posterior import MixturePosterior
 from scorebed.presets.reader import preset_values
 from scorebed.policies import make_policy
 from scorebed.policies.random import RandomDesigns
@@ -30,16 +37,19 @@ from scorebed.rollout import simulate
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score, score_kind
 from scorebed.scores.base import Score
+from scorebed.scores.conservative import Transformer
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.training.fit import gradient_of
 from scorebed.training.policy import policy_gradient
-from scorebed.training.score import automatic_weights, matching_terms, score_loss
+from scorebed.training.score import Weights, automatic_weights, matching_terms, score_loss
+from straightforward import straightforward
 
 KEY = jr.key(0)
 TASKS = ("location-finding", "pendulum")
 ROUNDS = 6
+PAPER, SMALL = (256, 4, 8, 32), (64, 2, 4, 64)  # width, blocks, heads, batch
 
 
 class Step(NamedTuple):
@@ -113,6 +123,77 @@ def policy_step(name: str, *, small: bool) -> Step:
     )
 
 
+class Network(NamedTuple):
+    """A network of the paper: its name, itself, and the terms of its loss."""
+
+    name: str
+    network: Any
+    terms: Callable[[Any], dict[str, Any]]
+
+
+def networks(name: str, sizes: tuple[int, int, int, int]) -> list[Network]:
+    """The score and the posterior of a task, on a batch of experiments."""
+    width, blocks, heads, batch = sizes
+    task = make_task(name)
+    sampler = paper_sampler(task)
+    kind = Transformer(width=width, blocks=blocks, heads=heads)
+    standardise = kind.standardiser(task, sampler, key=KEY)
+
+    @eqx.filter_jit
+    def experiments(key: Any) -> Any:
+        return jax.vmap(lambda k: simulate(task, RandomDesigns(sampler), key=k))(
+            jr.split(key, batch)
+        )
+
+    runs, latents = experiments(KEY), jr.normal(KEY, (batch, task.prior.dim))
+    plain = Weights(jnp.ones(()), jnp.ones(()), 0.0)
+    posterior = MixturePosterior(
+        task, standardise, width=width, blocks=max(1, blocks - 1), heads=4, key=KEY
+    )
+
+    def bound(density: Any) -> dict[str, Any]:
+        each = jax.vmap(lambda z, ys, xis: density.log_prob(z, ys, xis))
+        return {"bound": -each(latents, runs.ys, runs.xis).mean()}
+
+    words = f"width {width}, batch {batch}"
+    return [
+        Network(
+            f"{name}, score, {words}",
+            kind.make(task, standardise, key=KEY),
+            lambda score: matching_terms(score, task, runs, plain),
+        ),
+        Network(f"{name}, posterior, {words}", posterior, bound),
+    ]
+
+
+def compare(one: Network, rounds: int) -> list[str]:
+    """A row of the second table."""
+    works, work = [], []
+    for network in (one.network, straightforward(one.network)):
+        params, static = eqx.partition(network, eqx.is_inexact_array)
+
+        def gradient(params: Any, static: Any = static) -> Any:
+            return gradient_of(lambda p, _: one.terms(eqx.combine(p, static)))(params, KEY)
+
+        works.append(lambda f=jax.jit(gradient), p=params: f(p))
+        work.append(flops(gradient, params))
+    ours, theirs = (works[i]()[0] for i in range(2))
+    for name in ours:
+        assert jnp.allclose(ours[name], theirs[name], rtol=1e-3), (name, ours, theirs)
+    a = jr.normal(KEY, (2048, 2048))
+    product = jax.jit(lambda a: a @ a)
+    clock = {"clock": time.process_time}
+    mine, their, top = best_of(rounds, *works, lambda: product(a), **clock)
+    rate = 2 * 2048**3 / top
+    return [
+        one.name,
+        f"{work[0] / 1e9:.2f}",
+        f"{their / mine:.2f}",
+        f"{work[0] / mine / rate:.2f}",
+        f"{work[1] / their / rate:.2f}",
+    ]
+
+
 def peak(size: int, rounds: int) -> float:
     """Operations a second of a product of matrices."""
     a = jr.normal(KEY, (size, size))
@@ -158,6 +239,9 @@ def main() -> None:
     steps = [make(name, small=quick) for name in names for make in (score_step, policy_step)]
     rows = [measure(step, top, rounds) for step in steps]
     table(("step", "ms", "10⁹ operations", "10⁹/s", "of the peak", "most of it", "parts"), rows)
+    sizes = [(16, 1, 2, 4)] if quick else [PAPER, SMALL]
+    pairs = [compare(one, rounds) for name in names for size in sizes for one in networks(name, size)]
+    table(("network", "10⁹ operations", "times Equinox's", "of the peak", "Equinox's"), pairs)
 
 
 if __name__ == "__main__":

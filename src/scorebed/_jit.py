@@ -4,12 +4,20 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
 
 
 def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
     """`equinox.filter_jit` for a function that is called a single time. Faster than running it
-    operation by operation.
+    operation by operation. Inside of another program it is the function itself: the outer one
+    decides how it is compiled.
     """
     options: dict[str, Any] = {"compiler_options": {"xla_backend_optimization_level": 0}}
     compiled: Callable[..., Any] = eqx.filter_jit(function, **options)
-    return compiled
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        traced = isinstance(jnp.zeros(()), jax.core.Tracer)
+        return (function if traced else compiled)(*args, **kwargs)
+
+    return call

@@ -22,6 +22,7 @@ SCRIPTS = [
     "costs",
     "live",
     "minutes",
+    "accelerator",
 ]
 
 

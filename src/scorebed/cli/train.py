@@ -139,6 +139,7 @@ def train(
         history=history,
         spending=spending,
         parts=parts,
+        devices=devices,
     )
     run = plan(request)
     with run.create(out) as folder:

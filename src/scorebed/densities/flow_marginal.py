@@ -211,7 +211,10 @@ def _spline_flow(size: int, given: int | None, sizes: FlowSizes, *, key: PRNGKey
     )
     # A float, since an integer interval would meet floats in the library, which strict promotion
     # refuses. The library counts the knots between bins.
-    spline = RationalQuadraticSpline(knots=bins - 1, interval=float(interval))
+    # These are numbers in a program too, for the layers keep them.
+    with jax.ensure_compile_time_eval():
+        spline = RationalQuadraticSpline(knots=bins - 1, interval=float(interval))
+        constructor, _ = get_ravelled_pytree_constructor(spline, eqx.is_inexact_array)
 
     def make(key: PRNGKeyArray) -> Any:
         return masked_autoregressive_flow(
@@ -227,8 +230,6 @@ def _spline_flow(size: int, given: int | None, sizes: FlowSizes, *, key: PRNGKey
     # Compiling the whole is several times faster than running it operation by operation. But every
     # layer keeps a function around the initial values of its spline, which must be numbers, not
     # values of that compilation: it is made again outside of it.
-    constructor, _ = get_ravelled_pytree_constructor(spline, eqx.is_inexact_array)
-
     def is_layer(node: Any) -> bool:
         return isinstance(node, MaskedAutoregressive)
 

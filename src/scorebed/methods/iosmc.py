@@ -10,7 +10,12 @@ import jax
 from jaxtyping import PRNGKeyArray
 
 from scorebed.baselines.iosmc.settings import IOSMCSettings
-from scorebed.baselines.iosmc.training import realised_nle, start_iosmc, train_iosmc
+from scorebed.baselines.iosmc.training import (
+    iosmc_programs,
+    realised_nle,
+    start_iosmc,
+    train_iosmc,
+)
 from scorebed.errors import require
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method, require_affordable
@@ -22,6 +27,7 @@ from scorebed.nle import IOSMC2
 from scorebed.policies.base import Policy, StochasticPolicy
 from scorebed.tasks.base import Task
 from scorebed.training.fit import StepInfo, Stop
+from scorebed.training.programs import Program
 from scorebed.training.stage import Stage
 from scorebed.training.successive_halving import estimates, rungs
 from scorebed.training.watched import Block, OnBlock, Watched, watch
@@ -76,6 +82,16 @@ class ScoreClimbing(Stage):
             key=self.key,
         )
         return found[0].at(state)
+
+    def untrained(self) -> StochasticPolicy:
+        return require_density(self.job.make_policy(self.job.task, key=self.job.key))
+
+    def programs(self, fresh: StochasticPolicy, *, together: bool) -> Sequence[Program]:
+        del together  # one policy at a time
+        optimiser = adam(self.method.policy_training)
+        return iosmc_programs(
+            self.name, self.job.task, fresh, self.method.particle_settings(), optimiser
+        )
 
     def result(self, watched: Watched) -> Policy:
         best = self.method.policy_training.keep == "best"

@@ -1,6 +1,6 @@
 """The multi-layer perceptron."""
 
-import functools
+import math
 from collections.abc import Callable, Sequence
 
 import equinox as eqx
@@ -12,14 +12,49 @@ from scorebed.errors import require
 from scorebed.nets.linear import Linear
 
 
-# Saves only x for the backward pass, which makes gradients through a scan of GELU networks a third
-# faster.
-@functools.partial(jax.checkpoint, prevent_cse=False)
+# Φ(x) ≈ σ(x (A + B x²)): the tanh approximation, tanh being 2σ − 1.
+A = 2 * math.sqrt(2 / math.pi)
+B = 0.044715 * A
+
+
+@jax.custom_jvp
 def gelu(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
     """x Φ(x) with the tanh approximation of Φ: within 5·10⁻⁴ of the exact function, at about half
     its cost on a CPU.
+
+    Its first two derivatives are written out. A conservative score takes both, and each is one pass
+    over the numbers where the chain rule takes many; a backward pass keeps the slope alone.
     """
-    return jax.nn.gelu(x, approximate=True)
+    return x * _share(x)
+
+
+@jax.custom_jvp
+def _slope(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """gelu′ = p + x p′,   p′ = p (1 − p) u′,   u = x (A + B x²)."""
+    p = _share(x)
+    return p * (1 + x * (1 - p) * (A + 3 * B * x * x))
+
+
+def _curvature(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    """gelu″ = 2p′ + x p″,   p″ = p (1 − p) ((1 − 2p) u′² + u″)."""
+    p, du = _share(x), A + 3 * B * x * x
+    return p * (1 - p) * (2 * du + x * ((1 - 2 * p) * du * du + 6 * B * x))
+
+
+def _share(x: Float[Array, "*b"]) -> Float[Array, "*b"]:
+    return jax.nn.sigmoid(x * (A + B * x * x))
+
+
+@gelu.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    return gelu(x), _slope(x) * dx
+
+
+@_slope.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    (x,), (dx,) = primals, tangents
+    return _slope(x), _curvature(x) * dx
 
 
 class MLP(eqx.Module):

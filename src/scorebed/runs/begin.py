@@ -19,6 +19,7 @@ from scorebed.runs.config import RunConfig, chosen_method, chosen_policies, make
 from scorebed.runs.durable import replace_file
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
+from scorebed.runs.footprint import require_memory
 from scorebed.runs.history import after_history, read_history, with_history
 from scorebed.runs.load import open_config, open_run
 from scorebed.runs.milestones import Milestone, milestone_learned
@@ -52,6 +53,8 @@ class Request:
     spending: Spending | None = None
     parts: UserParts = BUILT_IN
     """What comes from files of the user's."""
+    devices: int = 1
+    """Devices among which every batch is shared out."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -134,6 +137,7 @@ def plan(request: Request) -> NewRun:
         check_upfront(request.score, method, job)
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
+    require_memory(config, task, devices=request.devices)
     return NewRun(config=config, task=task, score=request.score)
 
 

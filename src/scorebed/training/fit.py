@@ -142,6 +142,43 @@ def fit(
         fix="leave it out for 100.",
     )
 
+    together = key.ndim == 1 and at_once()
+    run = eqx.filter_jit(
+        block_of_steps(gradient, optimiser, block=block, decay=decay, together=together)
+    )
+    advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
+    done = int(jnp.max(state.step))
+    going = (
+        np.flatnonzero(np.atleast_1d(state.step) == done).tolist() if members is None else members
+    )
+    while done < steps:
+        length = min(block - done % block, steps - done)
+        state, terms, skipped = advance(state, key, going, done, length)
+        _refuse_non_finite(terms, skipped, done, state)
+        done += length
+        answer = on_step(StepInfo(done, terms, state))
+        if answer is Stop:
+            break
+        going = answer.members if isinstance(answer, Only) else going
+    return state
+
+
+def block_of_steps(
+    gradient: Gradient,
+    optimiser: optax.GradientTransformation,
+    *,
+    block: int,
+    decay: float,
+    together: bool,
+) -> Callable[[FitState, Array, Array, Array], tuple[FitState, dict[str, Array], Array]]:
+    """The program of a block of at most `block` steps, as `fit` compiles it: from a state, a key,
+    the number of the first step and how many there are to the new state, the terms of each step and
+    the steps skipped in a row so far. With `together` all members of a batch move at once.
+
+    The number of steps is data, not part of the program: blocks of any length, and runs cut
+    anywhere, execute the same instructions, so that they agree to the last bit; and there is one
+    compilation. So are keys: all members share it."""
+
     def one(state: FitState, key: PRNGKeyArray, n: Array) -> tuple[FitState, Terms]:
         terms, grad = gradient(state.params, jax.random.fold_in(key, n))
         good = (
@@ -159,13 +196,8 @@ def fit(
         stayed = FitState(state.params, state.average, state.optimiser, n + 1, state.skipped + 1)
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, stayed), terms
 
-    together = key.ndim == 1 and at_once()
     step = jax.vmap(one, in_axes=(0, 0, None)) if together else one
 
-    # The number of steps is data, not part of the program: blocks of any length, and runs cut
-    # anywhere, execute the same instructions, so that they agree to the last bit; and there is one
-    # compilation. So are keys: all members share it.
-    @eqx.filter_jit
     def run(
         state: FitState, key: Array, first: Array, length: Array
     ) -> tuple[FitState, dict[str, Array], Array]:
@@ -187,21 +219,7 @@ def fit(
         skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
         return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))
 
-    advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
-    done = int(jnp.max(state.step))
-    going = (
-        np.flatnonzero(np.atleast_1d(state.step) == done).tolist() if members is None else members
-    )
-    while done < steps:
-        length = min(block - done % block, steps - done)
-        state, terms, skipped = advance(state, key, going, done, length)
-        _refuse_non_finite(terms, skipped, done, state)
-        done += length
-        answer = on_step(StepInfo(done, terms, state))
-        if answer is Stop:
-            break
-        going = answer.members if isinstance(answer, Only) else going
-    return state
+    return run
 
 
 def at_once() -> bool:

@@ -31,12 +31,14 @@ from scorebed.training.fit import (
     Stop,
     fit_batch,
     fit_one,
+    gradient_of,
     group_size,
     member,
     members,
     start,
     start_batch,
 )
+from scorebed.training.programs import Program, block_program
 from scorebed.training.successive_halving import Rung, block_size, estimates, places, rungs, taken
 from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, watch
 
@@ -80,6 +82,20 @@ class Stage(abc.ABC):
         """
         del steps
         return 0
+
+    def untrained(self) -> Any:
+        """What the stage starts from, made in a way that can be traced; None where `programs` has
+        none.
+        """
+        return None
+
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+        """What the stage compiles, from its `untrained` or the shapes of it; `together` moves all
+        members of a batch at once, as on an accelerator. A stage need not have any: its memory is
+        then unknown.
+        """
+        del fresh, together
+        return ()
 
     def survivors(self, watched: Watched) -> tuple[int, ...]:
         """The numbers of the members that `result` holds, where it is a batch."""
@@ -153,6 +169,20 @@ class SingleStage(Stage):
             key=self.key,
         )
         return found[0]
+
+    def untrained(self) -> Any:
+        return self.make()
+
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+        del together
+        if self.steps == 0:
+            return ()
+        block = self.block or block_size(self.steps)
+        how: dict[str, Any] = {"block": block, "decay": self.decay}
+        return (block_program(self.name, self._gradient_for, fresh, self.optimiser, **how),)
+
+    def _gradient_for(self, rest: PyTree) -> Gradient:
+        return gradient_of(self.loss_for(rest))
 
     def result(self, watched: Watched) -> Any:
         return self.finish(eqx.combine(watched.state.average, self.fresh))
@@ -282,6 +312,18 @@ class BatchStage(Stage):
             key=self.key,
         )
         return found[0]
+
+    def untrained(self) -> Any:
+        return self.make()
+
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+        how: dict[str, Any] = {
+            "block": self.block or block_size(self.steps, self.every),
+            "decay": self.decay,
+            "members": self.count,
+            "together": together,
+        }
+        return (block_program(self.name, self.gradient_for, fresh, self.optimiser, **how),)
 
     def result(self, watched: Watched) -> Any:
         best = self.keep_best and self.estimate is not None

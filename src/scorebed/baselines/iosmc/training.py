@@ -47,6 +47,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpy as np
 import optax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree, Scalar
@@ -67,6 +68,7 @@ from scorebed.training.fit import (
     Stop,
     TrainingStoppedError,
 )
+from scorebed.training.programs import SEED, Program, is_inexact_shape
 
 WORD = 2**30  # the count of likelihood evaluations passes 2³¹: two words hold it
 
@@ -327,6 +329,36 @@ def train_iosmc(
         ):
             break
     return eqx.combine(state.params, policy), state
+
+
+def iosmc_programs(
+    name: str,
+    task: Task,
+    fresh: StochasticPolicy,
+    settings: IOSMCSettings,
+    optimiser: optax.GradientTransformation,
+) -> tuple[Program, Program]:
+    """What an iteration compiles: the sweep of nested particles, and the steps of the optimiser.
+    `fresh` is the untrained policy, or its shapes.
+    """
+    params, rest = eqx.partition(fresh, is_inexact_shape)
+    state = eqx.filter_eval_shape(start_iosmc, task, params, optimiser)
+
+    def swept(params: PyTree, reference: Reference, conditional: Array, seed: Array) -> Swept:
+        policy = eqx.combine(params, rest)
+        key = jr.wrap_key_data(seed)
+        return sweep(task, policy, settings, reference, conditional, key=key)
+
+    def climbed(params: PyTree, memory: PyTree, swept: Swept) -> Climbed:
+        return climb(params, rest, memory, optimiser, swept, updates=settings.updates)
+
+    given = jax.ShapeDtypeStruct((), jnp.bool_)
+    of_sweep = (params, state.optimiser.reference, given, SEED)
+    found = eqx.filter_eval_shape(swept, *of_sweep)
+    return (
+        Program(f"{name}-sweep", swept, of_sweep),
+        Program(f"{name}-climb", climbed, (params, state.optimiser.optimiser, found)),
+    )
 
 
 def _charge(state: FitState, nle: int) -> FitState:

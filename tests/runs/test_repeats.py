@@ -17,15 +17,17 @@ from records import some_record
 from scorebed.cli._app import run as main
 from scorebed.errors import BudgetExceededError, InvalidValueError
 from scorebed.methods.base import Job
+from scorebed.policies import make_policy
 from scorebed.report import write_report
 from scorebed.runs.artifacts import load_like, save
 from scorebed.runs.begin import Request, plan
 from scorebed.runs.execution import Execution, job_for
+from scorebed.runs.folder import RunFolder
 from scorebed.runs.ledgers import RunLedgers
 from scorebed.runs.load import load
 from scorebed.runs.record import Record
 from scorebed.runs.stage import Progress
-from scorebed.runs.stage_files import Choice, StageFiles, write_choice
+from scorebed.runs.stage_files import PolicyChoice, StageFiles, write_choice
 from scorebed.samplers import make_sampler
 from scorebed.tasks import make_task
 
@@ -65,7 +67,7 @@ def concluded(path: Path, *settings: str) -> Path:
             for name, count in job.groups(2, repeat):
                 values = {"steps": [4] * count, "survivors": list(range(count))}
                 folder.write_json_atomic(f"{name}.json", values | {"nle": count * POLICY})
-            best = Choice(2 - repeat, job.upfront_index(repeat, 1 - repeat, 2))
+            best = PolicyChoice(2 - repeat, job.upfront_index(repeat, 1 - repeat, 2))
             write_choice(folder, repeat, [0.0, 0.5, 1.0], best, f"score-{best.upfront}")
             policy = job.make_policy(task, key=jax.random.key(repeat))
             save(path / f"policy-{repeat}.safetensors", policy, task, policy="static")
@@ -192,6 +194,22 @@ def test_a_repeat_that_there_is_not_and_scores_both_fresh_and_taken_over_are_ref
     assert main([*words, "--out", str(tmp_path / "run")]) == 2
     assert "--fresh-scores" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+def test_static_designs_to_compare_with_have_a_ledger_of_their_own(shared_scores, tmp_path):
+    """Training and watching them, from what is written of their stage."""
+    path = shutil.copytree(shared_scores, tmp_path / "run")
+    run = load(path)
+    with RunFolder.open(path).acquire() as folder:
+        work = Execution(folder, run.config, run.task, progress=Progress())
+        reference = run.config.trained_by.static_reference()
+        assert reference is not None
+        static = make_policy("static", run.task, key=jax.random.key(0))
+        save(path / "static.safetensors", static, run.task, policy="static")
+        folder.write_json_atomic("static.json", {"steps": [8], "survivors": [0], "nle": 777})
+        work._static(reference[0], None)
+        assert work.ledgers.references.spent == 777 + 4 * 128 * (9 + 1) * T
+        assert work.ledgers.training.spent == 0
 
 
 def test_a_budget_is_that_of_a_repeat_and_what_is_shared_counts_in_each():

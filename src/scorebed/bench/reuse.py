@@ -15,7 +15,7 @@ from scorebed.runs.execution import job_for
 from scorebed.tasks.base import Task
 
 
-class Difference(NamedTuple):
+class SettingDifference(NamedTuple):
     """A setting that two configurations do not share; None where one of them has none."""
 
     key: str
@@ -39,12 +39,12 @@ def require_same(
             )
 
 
-def differences(found: RunConfig, wanted: RunConfig) -> Iterator[Difference]:
+def differences(found: RunConfig, wanted: RunConfig) -> Iterator[SettingDifference]:
     """The settings in which two configurations differ, in the order in which they are listed."""
     has, wants = _flat(to_values(found)), _flat(to_values(wanted))
     for key in dict.fromkeys([*wants, *has]):
         if has.get(key) != wants.get(key):
-            yield Difference(key, has.get(key), wants.get(key))
+            yield SettingDifference(key, has.get(key), wants.get(key))
 
 
 def timed_settings(config: RunConfig, task: Task) -> set[str]:

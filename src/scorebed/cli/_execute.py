@@ -76,6 +76,12 @@ def show(record: dict[str, Any], path: str) -> None:
             for name, b in rows
         ],
     )
+    if "lower_se_repeats" in record:
+        sides = ("lower", "upper") if contrastive else ("lower",)
+        errors = [
+            f"{side} {record[side]:.3f} ± {record[f'{side}_se_repeats']:.3f}" for side in sides
+        ]
+        print_text(f"across {len(record['repeats'])} repeats: {', '.join(errors)}")
     if not contrastive or "interest" in record:
         print_text(f"bounds: {in_words(record)}")
     saturated = ceiling_sentence(record, "the policy", tighter(record, path))
@@ -86,6 +92,12 @@ def show(record: dict[str, Any], path: str) -> None:
     ):
         print_text(f"{far}. {REMEDY} The plot: scorebed diagnose {path}")
     print_text(
-        f"{record['nle']:,} NLE of training, {record['seconds']['total']:.0f} s in all; report: "
-        f"{path}/report.html"
+        f"{record['nle']:,} NLE of training{_a_repeat(record)}, {record['nle_selection']:,} of "
+        f"selection, {record['nle_evaluation']:,} of evaluation; "
+        f"{record['seconds']['total']:.0f} s in all; report: {path}/report.html"
     )
+
+
+def _a_repeat(record: dict[str, Any]) -> str:
+    """What one of several repeats costs in full."""
+    return f" ({record['nle_per_repeat']:,} a repeat)" if "nle_per_repeat" in record else ""

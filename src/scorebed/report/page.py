@@ -14,13 +14,13 @@ import jinja2
 
 from scorebed.report.pictures import bound_pictures, experiments_picture, loss_pictures
 from scorebed.report.reading import json_object, section
+from scorebed.report.repeats import across_repeats, ledger_rows, repeats_rows, trained_with
 from scorebed.report.tables import (
     NOTHING,
     bounds_rows,
     count,
     diagnosis_rows,
     flat,
-    nats,
     seconds_rows,
     settings_rows,
     warnings,
@@ -86,7 +86,9 @@ def render(folder: RunFolder, parts: UserParts = BUILT_IN) -> str:
         date=_date(folder) if record is not None else "",
         bounds=bounds_rows(record or {}, config),
         kind_of_bounds=in_words(record or {}),
-        repeats_se=nats((record or {}).get("lower_se_repeats")) if config.repeats > 1 else "",
+        across_repeats=across_repeats(record or {}, config),
+        repeats=repeats_rows(record or {}),
+        trained_with=trained_with(record or {}),
         warnings=warnings(record or {}, str(folder.path)),
         metrics_file=METRICS,
         losses=loss_pictures(metrics),
@@ -98,7 +100,7 @@ def render(folder: RunFolder, parts: UserParts = BUILT_IN) -> str:
         diagnosis_png=_base64(folder.path / DIAGNOSIS_PICTURE),
         ledger=[(stage, count(spent)) for stage, spent in section(record, "nle_stages").items()],
         nle=count((record or {}).get("nle")),
-        nle_evaluation=count((record or {}).get("nle_evaluation")),
+        other_ledgers=ledger_rows(record or {}),
         seconds=seconds_rows(record, metrics),
         settings=settings_rows(config),
         versions=list(flat(env or {}).items()),

@@ -41,7 +41,7 @@ from scorebed.runs.record import (
     mean_bounds,
 )
 from scorebed.runs.stage import Progress, StageCheckpointer
-from scorebed.runs.stage_files import Choice, StageFiles, read_choice, write_choice
+from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
 from scorebed.samplers import make_sampler
 from scorebed.samplers.paper import reference_sampler
@@ -330,7 +330,7 @@ class Execution:
         index = self.job.upfront_index(repeat, self.job.part_of(best, self.parts), self.parts)
         stem = self.method.upfront_stem
         upfront = f"{stem}-{index}" if stem else ""
-        write_choice(self.folder, repeat, lower, Choice(best, index), upfront)
+        write_choice(self.folder, repeat, lower, PolicyChoice(best, index), upfront)
         return candidates[best]
 
     def _gain(self, stage: str) -> Gain:

@@ -67,8 +67,8 @@ def mean_bounds(each: Sequence[BoundsRecord]) -> BoundsRecord:
         values = [getattr(bounds, name) for bounds in each]
         if name.endswith("_se"):
             found[name] = sum(value**2 for value in values) ** 0.5 / n
-        else:
-            found[name] = values[0] if isinstance(values[0], str | int) else sum(values) / n
+        else:  # sizes and words are those of all
+            found[name] = values[0] if len(set(values)) == 1 else sum(values) / n
     return BoundsRecord(**found)
 
 

@@ -63,7 +63,7 @@ class StageFiles:
         return max([0, *saved, *(int(line["step"]) for line in metrics)])
 
 
-class Choice(NamedTuple):
+class PolicyChoice(NamedTuple):
     """The chosen policy of a repeat, by its number among all, and the number of what was learned
     upfront for it.
     """
@@ -73,7 +73,7 @@ class Choice(NamedTuple):
 
 
 def write_choice(
-    folder: RunFolder, repeat: int, lower: Sequence[float], choice: Choice, upfront: str
+    folder: RunFolder, repeat: int, lower: Sequence[float], choice: PolicyChoice, upfront: str
 ) -> None:
     """The bounds of all policies of a repeat, the best of them, and what trained it: the stem of
     its file, or nothing.
@@ -84,7 +84,7 @@ def write_choice(
     )
 
 
-def read_choice(folder: RunFolder, repeat: int, method: Method, job: Job) -> Choice:
+def read_choice(folder: RunFolder, repeat: int, method: Method, job: Job) -> PolicyChoice:
     """The choice of a repeat; a single policy needs none. Where a choice was written without what
     trained it, that follows from how policies are shared out.
     """
@@ -92,4 +92,4 @@ def read_choice(folder: RunFolder, repeat: int, method: Method, job: Job) -> Cho
     values: Any = folder.read_json(name) if (folder.path / name).exists() else {}
     policy = int(values.get("best", 0))
     index = job.upfront_index(repeat, job.part_of(policy, parts), parts)
-    return Choice(policy, int(values.get("index", index)))
+    return PolicyChoice(policy, int(values.get("index", index)))

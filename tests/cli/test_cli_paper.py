@@ -173,14 +173,14 @@ def test_pages_of_records_need_no_settings_and_fill_a_page(finished, tmp_path, c
     out, _ = finished
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
-    page.write_text("above\n<!-- table2 -->\nold\n<!-- end table2 -->\nbelow\n")
+    page.write_text("above\n<!-- table2 -->\nof yesterday\n<!-- end table2 -->\nbelow\n")
     records = ["--records", str(out / "records"), "--render-only"]
     arguments = ["paper", "all", *records, "--out", str(tmp_path / "docs/pages")]
     assert main([*arguments, "--page", str(page)]) == 0
     text = page.read_text()
     assert text.startswith("above\n<!-- table2 -->\n")
     assert text.endswith("<!-- end table2 -->\nbelow\n")
-    assert "old" not in text
+    assert "of yesterday" not in text
     assert "(pages/table2.png)" in text
     assert "--scale 0.001 --repeats 2" in text
     again = page.read_bytes()

@@ -107,7 +107,7 @@ class GradientErrorsOf(Unit):
         truth = TRUTHS["auto"](
             task,
             [policy],
-            Sizes(sizes["inner"], sizes["particles"]),
+            Sizes(sizes["inner"], sizes["smc"]),
             ledger,
             key=named(key, "truth"),
         )
@@ -130,7 +130,7 @@ class GradientErrorsOf(Unit):
                 {**place, **_values(error)}
                 for place, error in zip(places, found.scores, strict=True)
             ],
-            "pce": [{"inner": m, **_values(error)} for m, error in found.pce.items()],
+            "rivals": [{"inner": m, **_values(error)} for m, error in found.pce.items()],
             "squared_norm": norm.value,
             "squared_norm_se": norm.se,
             "truth": truth.name,

@@ -72,7 +72,7 @@ def trained_scores(task: str, study: Study) -> tuple[ScoreOfRow, ...]:
     further trainings of it with other seeds.
     """
     values = read("items")["gradients"]["tasks"][task]
-    row = named_row(values["table"], task, values["score"])
+    row = named_row(values["table"], task, values["score_row"])
     more = [
         dataclasses.replace(
             row,

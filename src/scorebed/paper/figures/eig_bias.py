@@ -143,7 +143,7 @@ def _points(task: str, study: Study, records: Mapping[str, UnitRecord]) -> list[
         return []
     bound = leading(list(results.values()))
     by_score = {(each["seed"], each["part"]): each for each in errors["scores"]}
-    by_inner = {each["inner"]: each for each in errors["pce"]}
+    by_inner = {each["inner"]: each for each in errors["rivals"]}
     found: list[tuple[str, str, Mapping[str, Any], Any, bool]] = [
         (
             SCORE,

@@ -124,7 +124,7 @@ def _bias(label: str, each: Mapping[str, Any]) -> MeasuredBias:
 
 
 def _of_tables(values: Mapping[str, Any], result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [each for each in result["pce"] if each["inner"] in values["main"]]
+    return [each for each in result["rivals"] if each["inner"] in values["main"]]
 
 
 def _truth(result: Mapping[str, Any]) -> str:
@@ -146,5 +146,5 @@ def _lines(task: str, result: Mapping[str, Any]) -> list[dict[str, Any]]:
             **{key: each[key] for key in keys},
             **same,
         }
-        for each in (*result["scores"], *result["pce"])
+        for each in (*result["scores"], *result["rivals"])
     ]

@@ -1,5 +1,5 @@
-"""The memory of a program by liveness: exact where it can be counted by hand, and within a factor of
-1.5 of what the compiler reports for real steps of training.
+"""The memory of a program by liveness: exact where it can be counted by hand, and within a factor
+of 1.5 of what the compiler reports for real steps of training.
 """
 
 import equinox as eqx

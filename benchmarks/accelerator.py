@@ -25,7 +25,8 @@ from scorebed.presets.reader import preset_values
 from scorebed.runs.config import RunConfig, make_config
 from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
-from scorebed.training.liveness import Footprint, footprint
+from scorebed.training.liveness import Footprint
+from scorebed.training.programs import footprint
 from scorebed.training.programs import Program, is_shape
 
 PLATFORMS = ("cuda", "tpu")

@@ -15,8 +15,7 @@ from scorebed.runs.config import make_config, overrides_for
 from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
 from scorebed.training.fit import member_keys, start_batch
-from scorebed.training.liveness import footprint
-from scorebed.training.programs import is_shape
+from scorebed.training.programs import footprint, is_shape
 
 PLATFORMS = ("cuda", "tpu")
 EVERYWHERE = ("score", "varmarg", "varpost", "jointvarpost", "pce")

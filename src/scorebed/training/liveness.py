@@ -23,12 +23,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jax.interpreters.partial_eval import dce_jaxpr
-
-from scorebed.training.programs import Program, is_shape
 
 
 class Footprint(NamedTuple):
@@ -137,16 +133,6 @@ VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "stop_gradient", "copy_p
 IN_PLACE = frozenset(
     {"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-update"}
 )
-
-
-def footprint(program: Program) -> Footprint:
-    """Of a program, by its shapes."""
-    given, fixed = eqx.partition(program.shapes, is_shape)
-
-    def function(given: Any) -> Any:
-        return eqx.filter(program.function(*eqx.combine(given, fixed)), is_shape)
-
-    return of_jaxpr(jax.make_jaxpr(function)(given))
 
 
 def of_jaxpr(closed: ClosedJaxpr) -> Footprint:

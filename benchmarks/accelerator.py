@@ -1,5 +1,5 @@
-"""What every training step of the preset `paper` takes in memory, lowered for accelerators that need
-not be there.
+"""What every training step of the preset `paper` takes in memory, lowered for accelerators that
+need not be there.
 
 Every method, number of policies and task of the paper. Nothing of the paper's sizes is allocated:
 programs are traced by their shapes, lowered by `jax.export` for CUDA and TPU, and walked for the
@@ -25,7 +25,8 @@ from scorebed.presets.reader import preset_values
 from scorebed.runs.config import RunConfig, make_config
 from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
-from scorebed.training.liveness import Footprint, footprint
+from scorebed.training.liveness import Footprint
+from scorebed.training.programs import footprint
 from scorebed.training.programs import Program, is_shape
 
 PLATFORMS = ("cuda", "tpu")
@@ -110,8 +111,9 @@ def main() -> None:
             nle = method.nle(job)
             cells = []
             for program in training_programs(method, job, together=False):
-                key = (row.task, row.method, program.name, repr(jax.tree.leaves(program.shapes)))
-                key += tuple(row.overrides) + (str(getattr(method, "inner", "")),)
+                shapes = repr(jax.tree.leaves(program.shapes))
+                contrasts = str(getattr(method, "inner", ""))
+                key = (row.task, row.method, program.name, shapes, contrasts)
                 if key not in known:
                     known[key] = footprint(program), lowered(program)
                 cells.append(known[key][0])

@@ -175,7 +175,8 @@ def compare(one: Network, rounds: int) -> list[str]:
         def gradient(params: Any, static: Any = static) -> Any:
             return gradient_of(lambda p, _: one.terms(eqx.combine(p, static)))(params, KEY)
 
-        works.append(lambda f=jax.jit(gradient), p=params: f(p))
+        compiled = jax.jit(gradient)
+        works.append(lambda f=compiled, p=params: f(p))
         work.append(flops(gradient, params))
     ours, theirs = (works[i]()[0] for i in range(2))
     for name in ours:
@@ -240,7 +241,9 @@ def main() -> None:
     rows = [measure(step, top, rounds) for step in steps]
     table(("step", "ms", "10⁹ operations", "10⁹/s", "of the peak", "most of it", "parts"), rows)
     sizes = [(16, 1, 2, 4)] if quick else [PAPER, SMALL]
-    pairs = [compare(one, rounds) for name in names for size in sizes for one in networks(name, size)]
+    pairs = [
+        compare(one, rounds) for name in names for size in sizes for one in networks(name, size)
+    ]
     table(("network", "10⁹ operations", "times Equinox's", "of the peak", "Equinox's"), pairs)
 
 

@@ -1,5 +1,6 @@
-"""The paper's networks as one would write them with Equinox's own layers: unbatched `eqx.nn` layers,
-mapped over steps and experiments by `vmap`, and the gradient of the potential by `jax.grad`.
+"""The paper's networks as one would write them with Equinox's own layers: unbatched `eqx.nn`
+layers, mapped over steps and experiments by `vmap`, and the gradient of the potential by
+`jax.grad`.
 
 The measure of benchmarks/steps.py, and of nothing else. `straightforward` turns a network of ours
 into it, with the same parameters: both compute the same function.

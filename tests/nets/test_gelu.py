@@ -14,13 +14,14 @@ def standard(x):
     return jax.nn.gelu(x, approximate=True)
 
 
+@pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("order", [0, 1, 2, 3])
-def test_it_and_its_derivatives_are_those_of_jax(order, float64):
+def test_it_and_its_derivatives_are_those_of_jax(order):
     ours, theirs = gelu, standard
     for _ in range(order):
         ours, theirs = jax.grad(ours), jax.grad(theirs)
     np.testing.assert_allclose(
-        jax.vmap(ours)(jnp.asarray(POINTS)), jax.vmap(theirs)(jnp.asarray(POINTS)), atol=1e-12
+        jax.vmap(ours)(jnp.asarray(POINTS)), jax.vmap(theirs)(jnp.asarray(POINTS)), atol=1e-10
     )
 
 

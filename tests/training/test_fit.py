@@ -14,7 +14,16 @@ import pytest
 from jaxtyping import Array
 
 from scorebed.errors import InvalidValueError
-from scorebed.training.fit import PATIENCE, NonFiniteError, Stop, fit, gradient_of, start
+from scorebed.training import fit as fit_module
+from scorebed.training.fit import (
+    PATIENCE,
+    NonFiniteError,
+    Stop,
+    fit,
+    gradient_of,
+    start,
+    start_batch,
+)
 
 TARGET = jnp.asarray([1.0, -2.0, 0.5])
 KEY = jr.key(7)
@@ -251,3 +260,29 @@ def test_a_module_is_trained_under_strict_promotion():
 def test_a_block_has_at_least_one_step():
     with pytest.raises(InvalidValueError, match="the steps of a block"):
         run(loss, steps=3, block=0)
+
+
+def test_a_batch_that_does_not_fit_a_device_is_trained_in_turn(monkeypatch):
+    """On a device that trains a batch at once, a limit decides; the parameters are the same."""
+    optimiser = optax.adam(0.1)
+    state = start_batch(jnp.arange(6.0).reshape(3, 2), optimiser)
+    keys = jr.split(jr.key(0), 3)
+
+    def gradient(params, key):
+        return {"loss": (params**2).sum()}, 2 * params + jr.normal(key, params.shape)
+
+    monkeypatch.setattr(fit_module, "at_once", lambda: True)
+    seen = []
+    whole = fit_module._some_of_batch
+    monkeypatch.setattr(
+        fit_module,
+        "_some_of_batch",
+        lambda run, *, together: (seen.append(together), whole(run, together=together))[1],
+    )
+    found = []
+    for limit in (None, 10**9, 1):
+        monkeypatch.setattr(fit_module, "device_memory", lambda limit=limit: limit)
+        found.append(fit(gradient, state, optimiser, steps=3, key=keys).params)
+    assert seen == [True, True, False]
+    for each in found:
+        np.testing.assert_allclose(each, found[0], rtol=1e-6)

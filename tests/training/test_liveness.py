@@ -1,5 +1,5 @@
-"""The memory of a program by liveness: exact where it can be counted by hand, and within a factor of
-1.5 of what the compiler reports for real steps of training.
+"""The memory of a program by liveness: exact where it can be counted by hand, and within a factor
+of 1.5 of what the compiler reports for real steps of training.
 """
 
 import equinox as eqx
@@ -12,8 +12,8 @@ from scorebed.presets.reader import preset_values
 from scorebed.runs.config import make_config, overrides_for
 from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
-from scorebed.training.liveness import footprint, of_jaxpr
-from scorebed.training.programs import Program, is_shape
+from scorebed.training.liveness import of_jaxpr
+from scorebed.training.programs import Program, footprint, is_shape
 
 FACTOR = 1.5
 N = 64

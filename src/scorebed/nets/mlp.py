@@ -11,7 +11,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed.errors import require
 from scorebed.nets.linear import Linear
 
-
 # Φ(x) ≈ σ(x (A + B x²)): the tanh approximation, tanh being 2σ − 1.
 A = 2 * math.sqrt(2 / math.pi)
 B = 0.044715 * A

@@ -2,7 +2,7 @@
 
 Each stage is one program after the other, so that a run needs the memory of its largest; bounds are
 evaluated in chunks that are smaller. A CPU trains several policies in turn, an accelerator at once
-(`training/fit.py`), which takes as many times the memory of one.
+(`training/fit.py`) where that fits its memory; a run is refused only if one at a time does not.
 """
 
 import os
@@ -18,8 +18,9 @@ from scorebed.methods.reading import own_table
 from scorebed.runs.config import RunConfig
 from scorebed.runs.execution import job_for
 from scorebed.tasks.base import Task
-from scorebed.training.fit import at_once
-from scorebed.training.liveness import Footprint, footprint
+from scorebed.training.fit import at_once, device_memory
+from scorebed.training.liveness import Footprint
+from scorebed.training.programs import footprint
 
 # Shorter runs are not looked at: it takes seconds, and batches that do not fit would spend more.
 LONG_RUN = 1_000_000_000
@@ -61,7 +62,7 @@ def require_memory(config: RunConfig, task: Task, *, devices: int = 1) -> None:
     method, job = config.trained_by, job_for(config, task)
     if method.policy_settings is None or method.nle(job) < LONG_RUN:
         return
-    found, limit = step_memory(config, task), memory_limit()
+    found, limit = step_memory(config, task, together=False), memory_limit()
     if limit is None or found.total == 0:
         return
     most = found.programs[found.largest]
@@ -83,8 +84,7 @@ def require_memory(config: RunConfig, task: Task, *, devices: int = 1) -> None:
 def memory_limit() -> int | None:
     """Bytes of memory of a device: of the machine for a CPU; None where nobody says."""
     if jax.default_backend() != "cpu":
-        stats = jax.devices()[0].memory_stats() or {}
-        return stats.get("bytes_limit")
+        return device_memory()
     found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
     group = Path("/sys/fs/cgroup/memory.max")  # a container may have less
     if group.exists() and (text := group.read_text().strip()).isdigit():

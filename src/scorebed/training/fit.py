@@ -19,6 +19,7 @@ from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
 from scorebed.errors import ScorebedError, require
 from scorebed.keys import named
+from scorebed.training.liveness import of_jaxpr
 
 PATIENCE = 5
 
@@ -142,10 +143,13 @@ def fit(
         fix="leave it out for 100.",
     )
 
+    how: dict[str, Any] = {"block": block, "decay": decay}
     together = key.ndim == 1 and at_once()
-    run = eqx.filter_jit(
-        block_of_steps(gradient, optimiser, block=block, decay=decay, together=together)
-    )
+    program = block_of_steps(gradient, optimiser, **how, together=together)
+    if together and not _fits(program, state, key):
+        together = False
+        program = block_of_steps(gradient, optimiser, **how, together=False)
+    run = eqx.filter_jit(program)
     advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
     done = int(jnp.max(state.step))
     going = (
@@ -223,12 +227,28 @@ def block_of_steps(
 
 
 def at_once() -> bool:
-    """Whether a batch is trained by one `vmap`, as accelerators want it, or its members in turn.
+    """Whether a batch is trained by one `vmap`, as accelerators want it where it fits their memory,
+    or its members in turn.
 
     One member fills a CPU: in turn they are as fast, need the memory of one and one compilation,
     and each comes out as if it had been trained alone, to the last bit. By `vmap` it is the same
     but for the order in which sums are taken."""
     return jax.default_backend() != "cpu"
+
+
+def device_memory() -> int | None:
+    """Bytes that programs may take of a device; None where it does not say, as a CPU."""
+    found: int | None = (jax.devices()[0].memory_stats() or {}).get("bytes_limit")
+    return found
+
+
+def _fits(program: Callable[..., Any], state: FitState, key: Array) -> bool:
+    """Whether a whole batch at once fits the memory of a device, as far as it is known."""
+    limit = device_memory()
+    if limit is None:
+        return True
+    number = jnp.zeros((), jnp.int32)
+    return of_jaxpr(jax.make_jaxpr(program)(state, key, number, number)).total <= limit
 
 
 _Logged: TypeAlias = tuple[FitState, dict[str, np.ndarray], np.ndarray]

@@ -20,15 +20,11 @@ less. Buffers that two programs hold at the same time are in neither.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, Var
 from jax.interpreters.partial_eval import dce_jaxpr
-
-from scorebed.training.programs import Program, is_shape
 
 
 class Footprint(NamedTuple):
@@ -48,16 +44,88 @@ class Footprint(NamedTuple):
 
 # Part of the loop that uses them, and cheap to be made twice.
 CHEAP = frozenset(
-    """abs add sub mul neg sign max min and or not xor eq ne lt le gt ge select_n clamp
-    convert_element_type bitcast_convert_type broadcast_in_dim iota stop_gradient copy real imag
-    shift_left shift_right_logical shift_right_arithmetic is_finite floor ceil round square
-    integer_pow slice dynamic_slice pad rev transpose reduce_precision squeeze reshape expand_dims
-    nextafter""".split()
+    [
+        "abs",
+        "add",
+        "sub",
+        "mul",
+        "neg",
+        "sign",
+        "max",
+        "min",
+        "and",
+        "or",
+        "not",
+        "xor",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "select_n",
+        "clamp",
+        "convert_element_type",
+        "bitcast_convert_type",
+        "broadcast_in_dim",
+        "iota",
+        "stop_gradient",
+        "copy",
+        "real",
+        "imag",
+        "shift_left",
+        "shift_right_logical",
+        "shift_right_arithmetic",
+        "is_finite",
+        "floor",
+        "ceil",
+        "round",
+        "square",
+        "integer_pow",
+        "slice",
+        "dynamic_slice",
+        "pad",
+        "rev",
+        "transpose",
+        "reduce_precision",
+        "squeeze",
+        "reshape",
+        "expand_dims",
+        "nextafter",
+    ]
 )
 # Part of a loop, but made once.
 COSTLY = frozenset(
-    """exp exp2 log log1p expm1 tanh logistic sin cos tan asin acos atan atan2 sinh cosh div rem
-    rsqrt sqrt cbrt pow erf erfc erf_inv lgamma digamma population_count""".split()
+    [
+        "exp",
+        "exp2",
+        "log",
+        "log1p",
+        "expm1",
+        "tanh",
+        "logistic",
+        "sin",
+        "cos",
+        "tan",
+        "asin",
+        "acos",
+        "atan",
+        "atan2",
+        "sinh",
+        "cosh",
+        "div",
+        "rem",
+        "rsqrt",
+        "sqrt",
+        "cbrt",
+        "pow",
+        "erf",
+        "erfc",
+        "erf_inv",
+        "lgamma",
+        "digamma",
+        "population_count",
+    ]
 )
 REDUCING = ("reduce_", "argmax", "argmin")
 # The same buffer under another shape.
@@ -65,16 +133,6 @@ VIEWS = frozenset({"reshape", "squeeze", "expand_dims", "stop_gradient", "copy_p
 IN_PLACE = frozenset(
     {"dynamic_update_slice", "scatter", "scatter-add", "scatter_add", "scatter-update"}
 )
-
-
-def footprint(program: Program) -> Footprint:
-    """Of a program, by its shapes."""
-    given, fixed = eqx.partition(program.shapes, is_shape)
-
-    def function(given: Any) -> Any:
-        return eqx.filter(program.function(*eqx.combine(given, fixed)), is_shape)
-
-    return of_jaxpr(jax.make_jaxpr(function)(given))
 
 
 def of_jaxpr(closed: ClosedJaxpr) -> Footprint:
@@ -178,9 +236,11 @@ def _peak(jaxpr: Jaxpr) -> int:
     last: dict[int, int] = {}
     reads: list[frozenset[int]] = []
     for index, step in enumerate(flat.steps):
-        found = frozenset().union(
-            *(roots.get(each, frozenset({each})) for each in step.operands)
-        ) if step.operands else frozenset()
+        found = (
+            frozenset().union(*(roots.get(each, frozenset({each})) for each in step.operands))
+            if step.operands
+            else frozenset()
+        )
         reads.append(found)
         for each in step.results:
             if each not in written:
@@ -196,9 +256,7 @@ def _peak(jaxpr: Jaxpr) -> int:
         made = [each for each in step.results if each in written]
         if not made:
             continue
-        ending = [
-            each for each in reads[index] if each in held and last.get(each) == index
-        ]
+        ending = [each for each in reads[index] if each in held and last.get(each) == index]
         fresh = sum(flat.sizes[each] for each in made)
         shared = _shared(step, [flat.sizes[e] for e in made], [flat.sizes[e] for e in ending])
         peak = max(peak, live + fresh - shared + _inside(step))

@@ -13,6 +13,7 @@ import optax
 from jaxtyping import Array, PyTree
 
 from scorebed.training.fit import FitState, Gradient, block_of_steps, start, start_batch
+from scorebed.training.liveness import Footprint, of_jaxpr
 
 # The bits of a key; programs take these, since a key is a type of JAX's own.
 SEED = jax.ShapeDtypeStruct((2,), jnp.uint32)
@@ -73,3 +74,13 @@ def block_program(
     seeds = jax.ShapeDtypeStruct((members, 2), jnp.uint32) if together else SEED
     number = jax.ShapeDtypeStruct((), jnp.int32)
     return Program(name, function, (state, seeds, number, number))
+
+
+def footprint(program: Program) -> Footprint:
+    """Of a program, by its shapes."""
+    given, fixed = eqx.partition(program.shapes, is_shape)
+
+    def function(given: Any) -> Any:
+        return eqx.filter(program.function(*eqx.combine(given, fixed)), is_shape)
+
+    return of_jaxpr(jax.make_jaxpr(function)(given))

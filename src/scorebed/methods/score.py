@@ -21,7 +21,6 @@ from scorebed.methods.fields import Count, Name
 from scorebed.methods.gradient import GradientMethod
 from scorebed.methods.sections import PolicyTraining, ScoreTraining
 from scorebed.methods.settings import Setting, check_section, make_section, settings_of
-from scorebed.rollout import PILOT
 from scorebed.scores import SCORES
 from scorebed.scores.base import Score, ScoreKind
 from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore

@@ -37,7 +37,7 @@ class Sample(NamedTuple):
         return cls(mean, math.sqrt(variance / n), n)
 
 
-class Agreement(NamedTuple):
+class OrderAgreement(NamedTuple):
     """How the order of one table agrees with another's: Kendall's τ (b), NaN without two rows, and
     the pairs of rows that differ in both by Welch's test, by whether they differ the same way.
     """
@@ -79,7 +79,7 @@ def best_rows(rows: Mapping[str, Sample]) -> set[str]:
     }
 
 
-def agreement(ours: Mapping[str, Sample], theirs: Mapping[str, Sample]) -> Agreement:
+def agreement(ours: Mapping[str, Sample], theirs: Mapping[str, Sample]) -> OrderAgreement:
     """Of the rows that both have."""
     from scipy.stats import kendalltau
 
@@ -98,4 +98,4 @@ def agreement(ours: Mapping[str, Sample], theirs: Mapping[str, Sample]) -> Agree
                 [ours[name].mean for name in names], [theirs[name].mean for name in names]
             ).statistic
         )
-    return Agreement(tau, same, opposite, len(pairs))
+    return OrderAgreement(tau, same, opposite, len(pairs))

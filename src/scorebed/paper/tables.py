@@ -9,7 +9,7 @@ from scorebed.paper.data import PrintedMean, published_repeats, published_rows, 
 from scorebed.paper.item import PaperItem
 from scorebed.paper.page import Page, PagePicture, PageTable, Section
 from scorebed.paper.rows import TableRow, table_rows
-from scorebed.paper.statistics import Agreement, Sample, agreement, best_rows
+from scorebed.paper.statistics import OrderAgreement, Sample, agreement, best_rows
 from scorebed.paper.study import Study
 from scorebed.paper.units import UnitRecord
 
@@ -194,7 +194,7 @@ def _spent(found: ResultRow | None, printed: PrintedMean | None) -> str:
     return f"{own} (the paper: {printed.mean:.2g} ± {printed.se:.1g})".strip()
 
 
-def _notes(bound: str, found: Agreement, rows: int) -> list[str]:
+def _notes(bound: str, found: OrderAgreement, rows: int) -> list[str]:
     """What the table says as a whole."""
     notes = [
         "Bold: cannot be told from the best lower bound by Welch's t over repeats at 95%; rows are "

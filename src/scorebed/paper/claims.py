@@ -12,7 +12,7 @@ import numpy as np
 
 from scorebed.paper.statistics import LEVEL, Sample, differ
 
-Numbers: TypeAlias = Sequence[float] | np.ndarray
+Numbers: TypeAlias = Sequence[float | int] | np.ndarray
 
 FEW = 4  # points below which a correlation says nothing
 TRUSTED = 2.0  # standard errors above zero at which a squared bias counts as found
@@ -100,8 +100,8 @@ def leads_over_budgets(
 
 
 def faster(
-    leader: tuple[str, Sequence[float], Sequence[float]],
-    other: tuple[str, Sequence[float], Sequence[float]],
+    leader: tuple[str, Numbers, Numbers],
+    other: tuple[str, Numbers, Numbers],
     *,
     unit: str,
 ) -> Claim:

@@ -86,9 +86,8 @@ class JacobianConditioning(PaperItem):
         below: Mapping[str, int] = shared["below_one"]
         found = {}
         for task in values["tasks"]:
-            row = named_row(
-                shared["tasks"][task]["table"], task, shared["tasks"][task]["score_row"]
-            )
+            of = shared["tasks"][task]
+            row = named_row(of["table"], task, of["score_row"])
             found[task] = Jacobians(
                 row=row,
                 outer=values["outer"],

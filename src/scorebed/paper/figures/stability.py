@@ -77,6 +77,8 @@ class Stability(PaperItem):
 
 def _claims(apart: Mapping[str, list[dict[int, float]]]) -> list[Claim]:
     """The first task is stable; the second is not, early in the training of its score."""
+    if len(apart) != 2:
+        return []
     first, second = apart
     calm, wild = (spread(apart[task], early=True) for task in (first, second))
     end = spread(apart[second], early=False)

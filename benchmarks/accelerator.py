@@ -27,7 +27,7 @@ from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
 from scorebed.training.liveness import Footprint
 from scorebed.training.programs import footprint
-from scorebed.training.programs import Program, is_shape
+from scorebed.training.programs import TrainingProgram, is_shape
 
 PLATFORMS = ("cuda", "tpu")
 EVERYWHERE = ("score", "varmarg", "varpost", "jointvarpost", "pce")
@@ -73,7 +73,7 @@ def rows(task: str) -> Iterator[Row]:
         yield Row(task, method, 1)
 
 
-def lowered(program: Program) -> int:
+def lowered(program: TrainingProgram) -> int:
     """Bytes of the program for all platforms."""
     given, fixed = eqx.partition(program.shapes, is_shape)
 

@@ -19,6 +19,7 @@ LAYERS = (
     ("scores",),
     ("densities",),
     ("estimators",),
+    ("training.liveness",),
     ("training.fit",),
     ("bounds",),
     ("diagnostics", "check"),

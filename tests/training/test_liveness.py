@@ -13,7 +13,7 @@ from scorebed.runs.config import make_config, overrides_for
 from scorebed.runs.execution import job_for
 from scorebed.tasks import make_task
 from scorebed.training.liveness import of_jaxpr
-from scorebed.training.programs import Program, footprint, is_shape
+from scorebed.training.programs import TrainingProgram, footprint, is_shape
 
 FACTOR = 1.5
 N = 64
@@ -54,7 +54,7 @@ def small_programs(method, task_name):
     return list(training_programs(config.trained_by, job_for(config, task), together=False))
 
 
-def reported(program: Program) -> int:
+def reported(program: TrainingProgram) -> int:
     """Bytes, by the compiler of the CPU."""
     given, fixed = eqx.partition(program.shapes, is_shape)
     compiled = (

@@ -27,7 +27,7 @@ from scorebed.nle import IOSMC2
 from scorebed.policies.base import Policy, StochasticPolicy
 from scorebed.tasks.base import Task
 from scorebed.training.fit import StepInfo, Stop
-from scorebed.training.programs import Program
+from scorebed.training.programs import TrainingProgram
 from scorebed.training.stage import Stage
 from scorebed.training.watched import Block, OnBlock, Watched, watch
 
@@ -85,7 +85,7 @@ class ScoreClimbing(Stage):
     def untrained(self) -> StochasticPolicy:
         return require_density(self.job.make_policy(self.job.task, key=self.job.key))
 
-    def programs(self, fresh: StochasticPolicy, *, together: bool) -> Sequence[Program]:
+    def programs(self, fresh: StochasticPolicy, *, together: bool) -> Sequence[TrainingProgram]:
         del together  # one policy at a time
         optimiser = adam(self.method.policy_training)
         return iosmc_programs(

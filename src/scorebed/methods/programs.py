@@ -8,11 +8,11 @@ from typing import Any
 import equinox as eqx
 
 from scorebed.methods.base import Job, Method
-from scorebed.training.programs import Program, is_shape, shapes_of
+from scorebed.training.programs import TrainingProgram, is_shape, shapes_of
 from scorebed.training.stage import Stage
 
 
-def training_programs(method: Method, job: Job, *, together: bool) -> Iterator[Program]:
+def training_programs(method: Method, job: Job, *, together: bool) -> Iterator[TrainingProgram]:
     """Every program, by shapes alone. `together` is how an accelerator trains several policies, at
     once; a CPU trains them in turn.
     """
@@ -28,7 +28,7 @@ def training_programs(method: Method, job: Job, *, together: bool) -> Iterator[P
 
 def _programs(
     stage_for: Callable[[Any], Stage | None], learned: Any, *, together: bool
-) -> Iterator[Program]:
+) -> Iterator[TrainingProgram]:
     """Those of a stage. What it was given enters them as an argument, not as a constant."""
     given, fixed = eqx.partition(learned, is_shape)
 
@@ -48,4 +48,4 @@ def _programs(
             one = stage(given).programs(eqx.combine(arrays, rest), together=together)[number]
             return one.function(*others)
 
-        yield Program(program.name, function, (given, arrays, *program.shapes))
+        yield TrainingProgram(program.name, function, (given, arrays, *program.shapes))

@@ -19,7 +19,7 @@ from scorebed.training.liveness import Footprint, of_jaxpr
 SEED = jax.ShapeDtypeStruct((2,), jnp.uint32)
 
 
-class Program(NamedTuple):
+class TrainingProgram(NamedTuple):
     """A compiled call: its name, its function, and the shapes of its arguments."""
 
     name: str
@@ -54,7 +54,7 @@ def block_program(
     decay: float,
     members: int | None = None,
     together: bool = False,
-) -> Program:
+) -> TrainingProgram:
     """A block of steps of `fit`, from `fresh`, the untrained module or its shapes: a batch of
     `members` where there are any, moved at once or in turn.
     """
@@ -73,10 +73,10 @@ def block_program(
         state = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), state)
     seeds = jax.ShapeDtypeStruct((members, 2), jnp.uint32) if together else SEED
     number = jax.ShapeDtypeStruct((), jnp.int32)
-    return Program(name, function, (state, seeds, number, number))
+    return TrainingProgram(name, function, (state, seeds, number, number))
 
 
-def footprint(program: Program) -> Footprint:
+def footprint(program: TrainingProgram) -> Footprint:
     """Of a program, by its shapes."""
     given, fixed = eqx.partition(program.shapes, is_shape)
 

@@ -38,7 +38,7 @@ from scorebed.training.fit import (
     start,
     start_batch,
 )
-from scorebed.training.programs import Program, block_program
+from scorebed.training.programs import TrainingProgram, block_program
 from scorebed.training.successive_halving import Rung, block_size, places, rungs, taken
 from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, watch
 
@@ -82,7 +82,7 @@ class Stage(abc.ABC):
         """
         return None
 
-    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[TrainingProgram]:
         """What the stage compiles, from its `untrained` or the shapes of it; `together` moves all
         members of a batch at once, as on an accelerator. A stage need not have any: its memory is
         then unknown.
@@ -166,7 +166,7 @@ class SingleStage(Stage):
     def untrained(self) -> Any:
         return self.make()
 
-    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[TrainingProgram]:
         del together
         if self.steps == 0:
             return ()
@@ -307,7 +307,7 @@ class BatchStage(Stage):
     def untrained(self) -> Any:
         return self.make()
 
-    def programs(self, fresh: Any, *, together: bool) -> Sequence[Program]:
+    def programs(self, fresh: Any, *, together: bool) -> Sequence[TrainingProgram]:
         how: dict[str, Any] = {
             "block": self.block or block_size(self.steps, self.every),
             "decay": self.decay,

@@ -68,7 +68,7 @@ from scorebed.training.fit import (
     Stop,
     TrainingStoppedError,
 )
-from scorebed.training.programs import SEED, Program, is_inexact_shape
+from scorebed.training.programs import SEED, TrainingProgram, is_inexact_shape
 
 WORD = 2**30  # the count of likelihood evaluations passes 2³¹: two words hold it
 
@@ -337,7 +337,7 @@ def iosmc_programs(
     fresh: StochasticPolicy,
     settings: IOSMCSettings,
     optimiser: optax.GradientTransformation,
-) -> tuple[Program, Program]:
+) -> tuple[TrainingProgram, TrainingProgram]:
     """What an iteration compiles: the sweep of nested particles, and the steps of the optimiser.
     `fresh` is the untrained policy, or its shapes.
     """
@@ -356,8 +356,8 @@ def iosmc_programs(
     of_sweep = (params, state.optimiser.reference, given, SEED)
     found = eqx.filter_eval_shape(swept, *of_sweep)
     return (
-        Program(f"{name}-sweep", swept, of_sweep),
-        Program(f"{name}-climb", climbed, (params, state.optimiser.optimiser, found)),
+        TrainingProgram(f"{name}-sweep", swept, of_sweep),
+        TrainingProgram(f"{name}-climb", climbed, (params, state.optimiser.optimiser, found)),
     )
 
 

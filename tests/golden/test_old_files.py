@@ -8,7 +8,17 @@ import shutil
 
 import numpy as np
 import pytest
-from old_files import POLICIES, RUNS, SCORES, copy_run, designs, policy_run, score_run, scores
+from old_files import (
+    CHANGED,
+    POLICIES,
+    RUNS,
+    SCORES,
+    copy_run,
+    designs,
+    policy_run,
+    score_run,
+    scores,
+)
 from record import metrics, plain
 from safetensors.numpy import load_file
 
@@ -44,6 +54,13 @@ def test_the_leaves_of_every_score_find_their_places(tmp_path, name):
     np.testing.assert_allclose(
         scores(run.score, run.task), KINDS["scores"][name]["scores"], **CLOSE
     )
+
+
+@pytest.mark.parametrize("name", CHANGED)
+def test_a_network_that_has_changed_since_is_refused_with_the_reason(tmp_path, name):
+    path = score_run(name, KINDS["scores"][name], tmp_path / "run")
+    with pytest.raises(sb.InvalidValueError, match=r"frequencies, norms and heads.*train it again"):
+        sb.load(path)
 
 
 def test_a_run_that_was_killed_goes_on_from_its_checkpoint(tmp_path, capsys):

@@ -54,11 +54,11 @@ def test_a_pair_is_counted_as_two(name):
 
 
 @pytest.mark.parametrize("name", SCORES)
-def test_settings_are_plain_numbers_with_defaults(name):
+def test_settings_are_plain_values_with_defaults(name):
     hints = typing.get_type_hints(SCORES[name])
     for field in dataclasses.fields(SCORES[name]):
-        assert hints[field.name] in (int, float)
-        assert isinstance(field.default, int | float)
+        assert hints[field.name] in (int, float, bool, tuple[int, ...])
+        assert isinstance(field.default, int | float | tuple)
 
 
 def test_only_what_has_parameters_is_trained():

@@ -115,6 +115,7 @@ def sliced_score_matching(
     us: Float[Array, "T dx"],
     *,
     lambda_y: Float[Array, "*dy"] | None = None,
+    lambda_u: Float[Array, "*dx"] | None = None,
     key: PRNGKeyArray,
 ) -> Scalar:
     """vᵀ ∇S v + ½ E(vᵀS)² for one random direction v, where S is the score of the joint density of
@@ -124,13 +125,17 @@ def sliced_score_matching(
     The joint score is S = (s_y, s_ξ ∂ξ/∂u + ∇_u log q(u)): the designs' density is added here, so
     that s keeps the conditional part.
 
-    v has independent coordinates ±1, those of y times √λ_y: the minimiser is the score for any λ_y.
+    v has independent coordinates ±1, those of y times √λ_y and those of u times √λ_u: the minimiser
+    is the score for any of them.
     """
     key_y, key_u = jr.split(key)
-    weight = jnp.broadcast_to(jnp.ones((), ys.dtype) if lambda_y is None else lambda_y, ys.shape)
+    weights = tuple(
+        jnp.broadcast_to(jnp.ones((), x.dtype) if scale is None else scale, x.shape)
+        for x, scale in ((ys, lambda_y), (us, lambda_u))
+    )
     direction = (
-        jnp.sqrt(weight) * jr.rademacher(key_y, ys.shape, ys.dtype),
-        jr.rademacher(key_u, us.shape, us.dtype),
+        jnp.sqrt(weights[0]) * jr.rademacher(key_y, ys.shape, ys.dtype),
+        jnp.sqrt(weights[1]) * jr.rademacher(key_u, us.shape, us.dtype),
     )
     log_q = jax.grad(sampler.log_prob_unconstrained)
 
@@ -140,7 +145,8 @@ def sliced_score_matching(
         return s.y, pull_back(s.xi)[0] + log_q(us)
 
     value, slope = jax.jvp(joint, (ys, us), direction)
-    return _inner(direction, slope) + 0.5 * ((weight * value[0] ** 2).sum() + (value[1] ** 2).sum())
+    squares = sum((w * x**2).sum() for w, x in zip(weights, value, strict=True))
+    return _inner(direction, slope) + 0.5 * squares
 
 
 def bias_penalty(

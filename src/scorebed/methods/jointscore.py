@@ -18,6 +18,7 @@ from scorebed.methods.score import (
     ByScore,
     ScoreMethod,
     ScoreSection,
+    matching_of,
     pilot_nle,
     residual_weights,
 )
@@ -53,10 +54,18 @@ class JointScoreMethod(ByScore):
             expected="a score that learns with the policy of method jointscore",
             fix="use --set score.kind=particles.",
         )
+        require(
+            matching_of(self._score_training, task).has_target,
+            "score.loss",
+            got=self._score_training.loss,
+            expected="one that may learn from the designs of a policy, for method jointscore",
+            fix="leave it out, or use --method score.",
+        )
 
     def upfront_nle(self, job: Job) -> int:
         """A score that was taken over is free, but its residuals are weighed again."""
-        return pilot_nle(job.task) if job.taken_over else ByScore.upfront_nle(self, job)
+        pilot = pilot_nle(self._score_training, job.task)
+        return pilot if job.taken_over else ByScore.upfront_nle(self, job)
 
     def batch(self, job: Job, learned: Score, name: str, count: int) -> Pair:
         return pairs(learned, GradientMethod.batch(self, job, learned, name, count))

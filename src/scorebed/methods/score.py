@@ -27,18 +27,21 @@ from scorebed.scores.residual_scale import ResidualScale, SelfWeighingScore
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
 from scorebed.training.fit import Gradient
+from scorebed.training.matching import MarginalMatching, Matching, SlicedMatching
 from scorebed.training.policy import gradient_by
 from scorebed.training.score import (
-    PILOT,
     Weights,
-    automatic_weights,
     fresh_score,
     mean_weights,
     score_maker,
     score_optimiser,
     score_stage,
+    usual_matching,
 )
 from scorebed.training.stage import Stage
+
+# By the values of score.loss; "auto" is the usual one of the task.
+LOSSES: Mapping[str, Matching] = {"marginal": MarginalMatching(), "sliced": SlicedMatching()}
 
 # A score of fewer steps is worse than one of a smaller kind, whose values cost less.
 ENOUGH_STEPS = 1000
@@ -154,10 +157,13 @@ class ByScore(GradientMethod):
                 key=key,
             )
 
+        matching = matching_of(training, task)
+        matching.supports(task, job.sampler)
+
         def make() -> Any:
             score = fresh_score(section.kind, task, job.sampler, key=key)
-            if training.weights != "learned" or not task.has_density:
-                return score  # without a density there are no residuals
+            if training.weights != "learned" or not matching.has_target:
+                return score  # without a target there are no residuals
             standardise = standardiser(task, job.sampler, key=named(key, "standardise"))
             return SelfWeighingScore(
                 score, ResidualScale(task, standardise, key=named(key, "weigher"))
@@ -180,6 +186,8 @@ class ByScore(GradientMethod):
             decay=training.ema,
             penalty=training.bias_penalty,
             weights=lambda: residual_weights(training, job, key=named(key, "weights")),
+            matching=matching,
+            pilot_nle=pilot_nle(training, task),
             finish=lambda score: score.kept,
             score_nle=section.kind.nle(task),
             key=key,
@@ -255,14 +263,20 @@ class ScoreMethod(ByScore):
         return self.policy_training.batch * (each + job.design_nle)
 
 
+def matching_of(training: ScoreTraining, task: Task) -> Matching:
+    """The loss of stage 1."""
+    return LOSSES.get(training.loss) or usual_matching(task)
+
+
 def residual_weights(training: ScoreTraining, job: Job, *, key: PRNGKeyArray) -> Weights:
     """The weights of the residuals of score matching: given, or found by a pilot."""
     relative = 0.0 if training.weights == "none" else 1.0
     if training.lambda_y == "auto":
-        return automatic_weights(job.task, job.sampler, relative=relative, key=key)
+        matching = matching_of(training, job.task)
+        return matching.automatic_weights(job.task, job.sampler, relative=relative, key=key)
     return mean_weights(job.task, training.lambda_y, relative=relative)
 
 
-def pilot_nle(task: Task) -> int:
-    """Likelihood evaluations of the pilot that weighs the residuals."""
-    return PILOT * task.horizon
+def pilot_nle(training: ScoreTraining, task: Task) -> int:
+    """Likelihood evaluations of the pilot that weighs the residuals; none if λ_y is given."""
+    return matching_of(training, task).pilot_nle(task) if training.lambda_y == "auto" else 0

@@ -120,8 +120,14 @@ class ScoreTraining:
     """Share of the steps over which the learning rate rises to its peak."""
     clip: Positive
     """Largest norm of a gradient; longer ones are shortened to it."""
+    loss: Annotated[str, choice("auto", "marginal", "sliced")] = "auto"
+    """Marginal score matching, which regresses on conditional scores, or sliced score matching,
+    which needs no likelihood; 'auto': sliced where the task has no density.
+    """
     lambda_y: WeightOrAuto = "auto"
-    """Weight of the y-residuals relative to the ξ-residuals; 'auto': the ratio of their sizes."""
+    """Weight of the y-residuals relative to the ξ-residuals, both as means over steps and
+    coordinates; 'auto': the ratio of their sizes.
+    """
     weights: Annotated[str, choice("none", "score", "learned")] = "none"
     """Weights of the residuals by (y, ξ): none, one over the squared size of the score, or learned
     from the residuals.

@@ -17,7 +17,7 @@ from numpyro.distributions import Distribution
 from numpyro.distributions.constraints import Constraint
 from numpyro.distributions.transforms import Transform
 
-from scorebed.errors import InvalidValueError
+from scorebed.errors import InvalidValueError, LeafMismatchError
 from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
 from scorebed.runs.serialisation import load_leaves, read_metadata, save_leaves
@@ -93,11 +93,23 @@ def save(path: Path, module: Any, task: Task, **marks: Json) -> None:
 
 def load_like(path: Path, like: Any, task: Task) -> Any:
     """A saved module: `like` with the arrays of a file, refused if it was made for another task,
-    prior or horizon. Arrays of `like` may be shapes.
+    prior or horizon, or has a network in it that has `changed`. Arrays of `like` may be shapes.
     """
     require_made_for(path, task)
     arrays, rest = eqx.partition(like, _is_array_or_shape)
-    return eqx.combine(load_leaves(path, arrays), rest)
+    try:
+        return eqx.combine(load_leaves(path, arrays), rest)
+    except LeafMismatchError:
+        parts = jax.tree.leaves(like, is_leaf=lambda part: hasattr(part, "changed"))
+        why = [part.changed for part in parts if hasattr(part, "changed")]
+        if not why:
+            raise
+        raise InvalidValueError(
+            f"the file {path}",
+            got="a network of other sizes, or of an earlier version of scorebed",
+            expected=f"one of the configured sizes and of this version ({why[0]})",
+            fix="train it again: scorebed train with the same settings and another --out.",
+        ) from None
 
 
 def load_policy(path: Path, make_policy: Callable[..., Policy], task: Task) -> Policy:

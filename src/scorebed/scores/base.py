@@ -130,7 +130,6 @@ class ScoreKind(eqx.Module):
 
     Attributes:
         trained: whether its scores have to be trained.
-        layout: raised when files of its scores from before can no longer be read.
 
     Methods:
         make: an untrained score for a task.
@@ -152,10 +151,6 @@ class ScoreKind(eqx.Module):
 
     # Whether its scores have to be trained; those without parameters are ready as they are made.
     trained: ClassVar[bool] = True
-
-    # Raised when the parameters of its scores are named or meant otherwise: files of another layout
-    # are refused.
-    layout: ClassVar[int] = 1
 
     @abc.abstractmethod
     def make(self, task: Task, standardise: Standardiser, *, key: PRNGKeyArray) -> Score:

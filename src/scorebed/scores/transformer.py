@@ -85,6 +85,9 @@ class TransformerBackbone(eqx.Module):
     Exchangeable steps carry no positions, so that the steps of the encoding follow any permutation
     and the summary none."""
 
+    # Why files of an earlier version do not fit (`runs/artifacts.py`).
+    changed: ClassVar[str] = "the transformer's frequencies, norms and heads are others since"
+
     embedding: PairEmbedding
     global_token: Float[Array, " width"]
     blocks: tuple[TransformerBlock, ...]
@@ -277,8 +280,6 @@ class TransformerScore(Score):
 
 class TransformerKind(ScoreKind):
     """The settings of the paper's network, as a score or below a potential."""
-
-    layout: ClassVar[int] = 2
 
     width: int = eqx.field(static=True, default=128)
     """The transformer's model dimension."""

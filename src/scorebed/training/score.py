@@ -10,90 +10,27 @@ moving average of the parameters.
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import equinox as eqx
-import jax
-import jax.numpy as jnp
-import jax.random as jr
 import optax
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import PRNGKeyArray
 
 from scorebed._jit import jit_once
-from scorebed._sharding import shard_batch
-from scorebed.errors import require
-from scorebed.estimators.matching import (
-    bias_penalty,
-    conditional_score,
-    marginal_score_matching,
-    rescaled_score_matching,
-    sliced_score_matching,
-)
 from scorebed.keys import named
-from scorebed.policies.base import Policy
-from scorebed.policies.random import RandomDesigns
-from scorebed.rollout import PILOT as PILOT
-from scorebed.rollout import Trajectory, pilot_runs, simulate, simulate_outcomes
-from scorebed.samplers.base import DesignSampler, Unconstrained
+from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores import make_score
-from scorebed.scores.base import Score, ScoreKind, ScoreValue
+from scorebed.scores.base import Score, ScoreKind
 from scorebed.scores.particles import Particles
-from scorebed.scores.standardise import standardiser
 from scorebed.scores.transformer import TransformerDirect
 from scorebed.tasks.base import Task
-from scorebed.training.fit import Loss, Terms
+from scorebed.training.matching import Matching as Matching
+from scorebed.training.matching import Weights as Weights
+from scorebed.training.matching import automatic_weights as automatic_weights
+from scorebed.training.matching import matching_terms as matching_terms
+from scorebed.training.matching import mean_weights as mean_weights
+from scorebed.training.matching import score_loss as score_loss
+from scorebed.training.matching import usual_matching as usual_matching
 from scorebed.training.stage import SingleStage, carry_out
 from scorebed.training.watched import Moment, OnBlock
-
-
-class Weights(eqx.Module):
-    """Fixed weights of the two parts of the loss, per coordinate, and how far residuals are
-    relative to the size of the score.
-    """
-
-    y: Float[Array, "*dy"]
-    xi: Float[Array, "*dx"]
-    relative: float = eqx.field(static=True)
-
-
-def mean_weights(task: Task, lambda_y: float, *, relative: float = 0.0) -> Weights:
-    """The paper's: the mean over steps and coordinates of squared residuals, with the weight λ_y on
-    those of y,
-
-        λ_y Σ e_y² / (T d_y) + Σ e_u² / (T d_ξ),   e_u = e_ξ · `designs.loss_unit`.
-
-    Designs of an open space count in units of its scale, u = ξ / 40 m for gravimetry, those of a
-    box as they are: the paper's λ_y balance the two parts then, and only then."""
-    unit = jnp.asarray(task.designs.loss_unit)
-    count = task.horizon * jnp.asarray((task.outcome_dim, task.designs.dim))
-    return Weights(lambda_y / count[0], unit**2 / count[1], relative)
-
-
-def automatic_weights(
-    task: Task, sampler: DesignSampler, *, relative: float = 1.0, key: PRNGKeyArray
-) -> Weights:
-    """Both parts of order one: over the median squared conditional score of a pilot of 1,024
-    experiments. 1,024·T NLE.
-
-    Without a density the weight of the y-part is the variance of the outcomes, or of their steps if
-    that is smaller."""
-
-    if (
-        not task.has_density
-    ):  # there is nothing to measure but outcomes: a score of theirs has the unit 1/y
-        outcomes = jit_once(lambda key: standardiser(task, sampler, key=key))(key)
-        return Weights(jnp.minimum(outcomes.scale_y, outcomes.scale_step) ** 2, jnp.ones(()), 0.0)
-
-    def pilot(key: PRNGKeyArray) -> ScoreValue:
-        runs = pilot_runs(task, sampler, key=key)
-        return jax.vmap(lambda run: conditional_score(task, run))(runs)
-
-    target = jit_once(pilot)(key)
-    tiny = jnp.finfo(target.y.dtype).tiny
-    size = jax.tree.map(
-        lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
-        target,
-    )
-    return Weights(1 / size.y, 1 / size.xi, relative)
 
 
 def score_optimiser(
@@ -112,139 +49,6 @@ def score_optimiser(
         0.0, learning_rate, warmup, max(steps, warmup + 1), floor_rate
     )
     return optax.chain(optax.clip_by_global_norm(clip), optax.adam(schedule))
-
-
-def score_loss(
-    static: PyTree,
-    task: Task,
-    sampler: DesignSampler,
-    weights: Weights,
-    *,
-    batch: int,
-    penalty: float = 0.0,
-    policy: Policy | None = None,
-) -> Loss:
-    """Marginal score matching on `batch` experiments of the sampler, half of them of a `policy`
-    where one is given. batch·T NLE a step, and those of the score.
-
-    With `penalty` > 0 the U-statistic of the score's bias is added, from four outcomes each of an
-    eighth as many designs; those are always the sampler's, since they must be drawn before the
-    data.
-
-    Where the task has no density it is sliced score matching, and no policy's experiments may
-    enter."""
-    if not task.has_density:
-        require(
-            policy is None,
-            f"the score of {type(task).__name__}",
-            got="experiments of a policy",
-            expected="designs drawn before the data, since the model has no density",
-            fix="train it by --method score.",
-        )
-    sources: list[tuple[Policy, int]] = [
-        (RandomDesigns(sampler), batch if policy is None else batch - batch // 2)
-    ]
-    sources += [] if policy is None else [(policy, batch // 2)]
-
-    def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
-        score = eqx.combine(params, static)
-        if not task.has_density:
-            return {
-                "sliced": _sliced(
-                    score, task, sampler, weights, batch=batch, key=named(key, "runs", 0)
-                )
-            }
-        parts = [
-            jax.vmap(lambda k, source=source: simulate(task, source, key=k))(
-                shard_batch(jr.split(named(key, "runs", i), count))
-            )
-            for i, (source, count) in enumerate(sources)
-            if count
-        ]
-        terms = matching_terms(
-            score, task, jax.tree.map(lambda *x: jnp.concatenate(x), *parts), weights
-        )
-        if penalty:
-            biases = jax.vmap(lambda k: _bias(score, task, sampler, weights, key=k))(
-                shard_batch(jr.split(named(key, "bias"), max(1, batch // 8)))
-            )
-            terms["bias"] = penalty * biases.mean()
-        return terms
-
-    return loss
-
-
-def _sliced(
-    score: Score,
-    task: Task,
-    sampler: DesignSampler,
-    weights: Weights,
-    *,
-    batch: int,
-    key: PRNGKeyArray,
-) -> Array:
-    """Sliced score matching, averaged over experiments of the sampler; of `ScorePair` the sum of
-    both. No NLE.
-    """
-    require(
-        isinstance(sampler, Unconstrained),
-        f"the designs of {type(task).__name__}",
-        got=type(sampler).__name__,
-        expected="designs without a constraint, since the model has no density",
-        fix="leave `constraint` out, or write `log_prob`.",
-    )
-    assert isinstance(sampler, Unconstrained)  # for the type checker
-
-    def one(key: PRNGKeyArray) -> Array:
-        us = sampler.sample_unconstrained(key=named(key, "designs"))
-        theta = task.prior.sample(key=named(key, "theta"))
-        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
-        ys = simulate_outcomes(task, theta, sampler.space.constrain(us), noise)
-        return jnp.stack(
-            [
-                sliced_score_matching(
-                    each, sampler, ys, us, lambda_y=weights.y, key=named(key, "direction")
-                )
-                for each in score.parts(theta)
-            ]
-        ).sum()
-
-    return jax.vmap(one)(shard_batch(jr.split(key, batch))).mean()
-
-
-def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
-    """The two terms of marginal score matching, averaged over a batch of experiments; of a score
-    that learns the scale of its residuals also that term.
-    """
-
-    def one(run: Trajectory) -> Any:
-        return marginal_score_matching(
-            score, task, run, lambda_y=weights.y, lambda_xi=weights.xi, relative=weights.relative
-        )
-
-    if score.rescales_residuals:
-        terms, weigher = jax.vmap(
-            lambda run: rescaled_score_matching(
-                score, task, run, lambda_y=weights.y, lambda_xi=weights.xi
-            )
-        )(runs)
-        return {"y": terms.y.mean(), "xi": terms.xi.mean(), "weigher": weigher.mean()}
-    terms = jax.vmap(one)(runs)
-    return {"y": terms.y.mean(), "xi": terms.xi.mean()}
-
-
-def _bias(
-    score: Score, task: Task, sampler: DesignSampler, weights: Weights, *, key: PRNGKeyArray
-) -> Array:
-    xis = sampler.sample(key=named(key, "designs"))
-
-    def outcome(key: PRNGKeyArray) -> Array:
-        noise = jr.normal(named(key, "noise"), (task.horizon, task.noise_dim))
-        return simulate_outcomes(task, task.prior.sample(key=named(key, "theta")), xis, noise)
-
-    ys = jax.vmap(outcome)(jr.split(named(key, "outcomes"), 4))
-    parts = bias_penalty(score, ys, xis, lambda_y=weights.y, lambda_xi=weights.xi)
-    return parts.y + parts.xi
 
 
 def score_maker(
@@ -287,26 +91,28 @@ def score_stage(
     block: int | None = None,
     penalty: float = 0.0,
     weights: Callable[[], Weights],
+    matching: Matching | None = None,
+    pilot_nle: int = 0,
     finish: Callable[[Any], Score] = lambda score: score,
     score_nle: int = 0,
     key: PRNGKeyArray,
 ) -> SingleStage:
-    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and those of the pilot that
-    weighs the two parts of the loss.
+    """Stage 1 of Algorithm 1: `batch`·(T + `score_nle`) NLE a step, and once those of the pilot
+    that weighs the two parts of the loss, where there is one.
     """
     return SingleStage(
         name=name,
         steps=steps,
         make=make,
         loss_for=lambda static: score_loss(
-            static, task, sampler, weights(), batch=batch, penalty=penalty
+            static, task, sampler, weights(), batch=batch, penalty=penalty, matching=matching
         ),
         optimiser=optimiser,
         decay=decay,
         block=block,
         finish=finish,
         step_nle=batch * (task.horizon + score_nle),
-        once_nle=PILOT * task.horizon if steps else 0,
+        once_nle=pilot_nle,
         key=named(key, "train", "steps"),
     )
 
@@ -389,6 +195,7 @@ def train_score(
         penalty=penalty,
         optimiser=optimiser or score_optimiser(steps=steps, learning_rate=learning_rate, clip=10.0),
         weights=weigh,
+        pilot_nle=0 if weights else usual_matching(task).pilot_nle(task),
         key=key,
     )
     return TrainedScore(*carry_out(stage, on_block=on_block))

@@ -155,7 +155,7 @@ def test_only_exchangeable_steps_may_be_exchanged():
 
 def test_the_papers_sizes():
     shapes = eqx.filter_eval_shape(lambda: MixturePosterior(PLANE, plain(PLANE), key=jr.key(0)))
-    assert len(shapes.backbone.blocks) == 4
+    assert len(shapes.backbone.blocks) == 3
     assert shapes.to_weights.layers[-1].weight.shape == (256, 10)
     assert shapes.to_components.layers[-1].weight.shape == (10, 256, 2 * 6)
 

@@ -36,38 +36,44 @@ def test_uniform_draws_are_uniform():
         assert stats.kstest(xis[:, 1, i], "uniform", args=(low, width)).pvalue > 1e-6
 
 
-def switching_reference(us: np.ndarray, low: float, high: float, level: float) -> float:
-    """q(u) by summing over all sign sequences of every coordinate, and adaptive quadrature over the
-    shared rate.
+def switching_reference(
+    us: np.ndarray, low: float, high: float, level: float, jitter: float
+) -> float:
+    """q(u), coordinate by coordinate, by summing over all sign sequences and adaptive quadrature
+    over the rate.
     """
     T = us.shape[0]
 
-    def given_rate(rate: float) -> float:
-        p, product = 1 - math.exp(-rate), 1.0
-        for u in us.T:
-            total = 0.0
-            for signs in itertools.product((-1, 1), repeat=T):
-                flips = sum(a != b for a, b in itertools.pairwise(signs))
-                weight = 0.5 * p**flips * (1 - p) ** (T - 1 - flips)
-                total += weight * stats.norm.pdf(u, loc=level * np.array(signs)).prod()
-            product *= total
-        return product
+    def given_rate(rate: float, u: np.ndarray) -> float:
+        p, total = 1 - math.exp(-rate), 0.0
+        for signs in itertools.product((-1, 1), repeat=T):
+            flips = sum(a != b for a, b in itertools.pairwise(signs))
+            weight = 0.5 * p**flips * (1 - p) ** (T - 1 - flips)
+            total += weight * stats.norm.pdf(u, level * np.array(signs), jitter).prod()
+        return total
 
-    scale = given_rate(0.5 * (low + high))
-    mean, _ = integrate.quad(lambda rate: given_rate(rate) / scale, low, high, epsrel=1e-9)
-    return math.log(mean / (high - low) * scale)
+    def of_coordinate(u: np.ndarray) -> float:
+        scale = given_rate(0.5 * (low + high), u)
+        mean, _ = integrate.quad(lambda rate: given_rate(rate, u) / scale, low, high, epsrel=1e-9)
+        return math.log(mean / (high - low) * scale)
+
+    return sum(of_coordinate(u) for u in us.T)
 
 
-@pytest.mark.parametrize(("low", "high", "level"), [(0.02, 0.1, 3.0), (0.05, 2.5, 1.0)])
-def test_switching_density_against_all_sign_sequences(low: float, high: float, level: float):
-    """With λ independent between coordinates the second case would be off by far more than the
+@pytest.mark.parametrize(
+    ("low", "high", "level", "jitter"), [(0.02, 0.1, 3.0, 1.5), (0.05, 2.5, 1.0, 0.7)]
+)
+def test_switching_density_against_all_sign_sequences(
+    low: float, high: float, level: float, jitter: float
+):
+    """With one λ for both coordinates the second case would be off by far more than the
     tolerance.
     """
-    sampler = Switching(4, SQUARE, rate_low=low, rate_high=high, level=level)
+    sampler = Switching(4, SQUARE, rate_low=low, rate_high=high, level=level, jitter=jitter)
     us = np.random.default_rng(2).normal(size=(2, 4, 2))
     us[0] += level * np.array([[1, -1], [1, 1], [-1, 1], [-1, 1]])
     us[1, 2, 0] = 0.0
-    truth = [switching_reference(u, low, high, level) for u in us]
+    truth = [switching_reference(u, low, high, level, jitter) for u in us]
     with jax.enable_x64(True):
         double = jax.jit(jax.vmap(sampler.log_prob_unconstrained))(jnp.asarray(us))
         np.testing.assert_allclose(double, truth, atol=1e-8)
@@ -89,7 +95,7 @@ def test_switching_density_and_score_over_fifty_steps():
     )
     us[0, 20] = us[1, 20] = 0.0  # where the likelier sign changes
     us = us.astype(np.float32)
-    sampler = Switching(50, SQUARE)
+    sampler = Switching(50, SQUARE, level=3.0, jitter=1.0)
     single = jax.jit(jax.vmap(sampler.log_prob_unconstrained))(jnp.asarray(us))
     with jax.enable_x64(True):
         density = jax.jit(jax.vmap(jax.value_and_grad(sampler.log_prob_unconstrained)))
@@ -126,26 +132,27 @@ def assert_mean(values: np.ndarray, truth: float, *, within: float) -> None:
 
 
 def test_switching_moments(switching: np.ndarray):
-    """E u_t = 0, E u_t² = 1 + u_B², E u_s u_t = u_B² E[c^{|s−t|}]. A start that is not fair moves
-    the first; a flip probability of 1 − e^{−λ/2} in place of 1 − e^{−λ} would add 3.6 to the last,
-    for two steps in a row.
+    """E u_t = 0, E u_t² = jitter² + u_B², E u_s u_t = u_B² E[c^{|s−t|}]. A start that is not fair
+    moves the first, a standard jitter the second; a flip probability of 1 − e^{−λ/2} in place of
+    1 − e^{−λ} would add 10 to the last, for two steps in a row.
     """
     for t in range(3):
-        assert_mean(switching[:, t, 0], 0.0, within=0.1)
-        truth = 10.0 if t == 0 else 9 * mean_persistence(t)
-        assert_mean(switching[:, 0, 1] * switching[:, t, 1], truth, within=0.3)
+        assert_mean(switching[:, t, 0], 0.0, within=0.2)
+        truth = 1.5**2 + 25.0 if t == 0 else 25 * mean_persistence(t)
+        assert_mean(switching[:, 0, 1] * switching[:, t, 1], truth, within=0.9)
 
 
-def test_coordinates_switch_independently_at_one_shared_rate(switching: np.ndarray):
-    """The product of all u of two steps and coordinates is u_B⁴ E[c²] on average, 0.40 u_B⁴;
-    independent rates give u_B⁴ E[c]², 0.14 u_B⁴, common signs 1.2 u_B⁴.
+def test_coordinates_switch_independently_each_at_its_own_rate(switching: np.ndarray):
+    """The product of all u of two steps and coordinates is u_B⁴ E[c]² on average, 0.14 u_B⁴; one
+    rate for both gives u_B⁴ E[c²], 0.40 u_B⁴, common signs 1.2 u_B⁴.
     """
-    assert_mean(switching[:, :2].prod((1, 2)), 81 * mean_persistence(2), within=3.0)
-    assert_mean(switching[:, 0].prod(1), 0.0, within=0.3)
+    assert_mean(switching[:, :2].prod((1, 2)), 625 * mean_persistence(1) ** 2, within=25.0)
+    assert_mean(switching[:, 0].prod(1), 0.0, within=0.9)
 
 
 @pytest.mark.parametrize(
-    "options", [{"rate_low": 0.0}, {"rate_low": 0.2}, {"level": 0.0}, {"level": math.inf}]
+    "options",
+    [{"rate_low": 0.0}, {"rate_low": 0.2}, {"level": 0.0}, {"level": math.inf}, {"jitter": 0.0}],
 )
 def test_bad_settings_are_refused(options: dict[str, float]):
     with pytest.raises(InvalidValueError, match="Fix: leave"):

@@ -23,7 +23,8 @@ def settings(sampler: DesignSampler) -> object:
         case RandomScaleGaussian():
             return "random-scale", sampler.low, sampler.high, sampler.space.scale
         case Switching():
-            return "switching", sampler.rate_low, sampler.rate_high, sampler.level
+            rates = sampler.rate_low, sampler.rate_high
+            return "switching", *rates, sampler.level, sampler.jitter
         case SamplerMixture():
             return sampler.weights, tuple(settings(c) for c in sampler.components)
         case UniformBox():
@@ -32,7 +33,7 @@ def settings(sampler: DesignSampler) -> object:
 
 
 LOCATION = ("ar1", 0.2, 5.0, 0.7, 1.0)
-DYNAMICAL = ((0.5, 0.5), ("uniform", ("switching", 0.02, 0.1, 3.0)))
+DYNAMICAL = ((0.5, 0.5), ("uniform", ("switching", 0.02, 0.1, 5.0, 1.5)))
 EXPECTED = {
     "location-finding": LOCATION,
     "location-finding-3d": LOCATION,

@@ -12,23 +12,19 @@ import jax.flatten_util
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-import optax
 import pytest
 
 from oracles import Accumulation
 from scorebed.errors import InvalidValueError
 from scorebed.nets.attention import sinusoidal_positions
 from scorebed.nets.fourier import FourierFeatures
-from scorebed.scores.base import ScoreValue
 from scorebed.scores.conservative import ConservativeScore
-from scorebed.scores.exact import ExactScore
 from scorebed.scores.standardise import Standardiser
 from scorebed.scores.transformer import Encoding, TransformerScore
 from scorebed.tasks import TASKS
 from scorebed.tasks.base import Markov
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.library.pendulum import Pendulum
-from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
 
 T = 4
@@ -347,67 +343,3 @@ def test_a_wrong_size_is_refused_at_construction():
         TransformerScore(
             LinearMarkov(), Standardiser(one, one, one, one, one), blocks=-1, key=jr.key(0)
         )
-
-
-@pytest.mark.slow
-def test_score_matching_with_a_tiny_network_finds_the_exact_score_of_linear_regression():
-    # The marginal couples the steps: without attention the same training ends at relative errors of
-    # 0.19 and 0.33.
-    task, batch, steps, rng = LinearGaussian(horizon=2), 256, 600, np.random.default_rng(0)
-    sigma, scale_y, scale_xi = 0.1, math.sqrt(1 + task.bound**2 / 3), task.bound / math.sqrt(3)
-    sizes = {"width": 16, "blocks": 1, "heads": 2, "features": 16, "hidden": (32,)}
-
-    def initial(path, a):
-        """What the constructor would draw, or nearly: random initialisers take long to compile."""
-        name = jax.tree_util.keystr(path)
-        if name.endswith((".frequencies", ".gain")):
-            return jnp.asarray(
-                sigma * rng.normal(size=a.shape) if a.ndim == 2 else np.ones(a.shape), a.dtype
-            )
-        return jnp.asarray(rng.uniform(-1, 1, size=a.shape) / math.sqrt(a.shape[0]), a.dtype)
-
-    score = shapes(
-        lambda standardise, key: TransformerScore(task, standardise, **sizes, key=key), task
-    )
-    standardise = Standardiser(*(jnp.full(1, x) for x in (0.0, scale_y, scale_y, 0.0, scale_xi)))
-    score = eqx.tree_at(
-        standardiser_of, jax.tree_util.tree_map_with_path(initial, score), standardise
-    )
-    # One vector of parameters is quicker to compile than many.
-    start, unravel = jax.flatten_util.ravel_pytree(score)
-    optimiser = optax.adam(optax.cosine_decay_schedule(5e-3, steps))
-
-    def draw(*shape):
-        theta, noise = rng.normal(size=(*shape, 1, 1)), rng.normal(size=(*shape, 2, 1))
-        xis = rng.uniform(-task.bound, task.bound, size=(*shape, 2, 1))
-        conditional = ScoreValue(-noise, theta * noise)
-        return jax.tree.map(
-            lambda x: jnp.asarray(x, jnp.float32), (theta * xis + noise, xis, conditional)
-        )
-
-    def relative_errors(vector, ys, xis, targets):
-        values = jax.vmap(unravel(vector))(ys, xis)
-        return jnp.stack(
-            [((v - t) ** 2).sum() / (t**2).sum() for v, t in zip(values, targets, strict=True)]
-        )
-
-    @jax.jit
-    def train(start, data):
-        def step(carry, data):
-            vector, state = carry
-            grad = jax.grad(lambda v: relative_errors(v, *data).sum())(vector)
-            with jax.numpy_dtype_promotion(
-                "standard"
-            ):  # Adam raises a Python number to an integer array
-                update, state = optimiser.update(grad, state)
-            return (optax.apply_updates(vector, update), state), None
-
-        return jax.lax.scan(step, (start, optimiser.init(start)), data)[0][0]
-
-    trained = train(start, draw(steps, batch))
-    ys, xis, _ = draw(1024)
-    exact = jax.jit(jax.vmap(lambda ys, xis: ExactScore(task)(ys, xis)))(ys, xis)
-    errors = jax.jit(relative_errors)
-    assert np.all(errors(start, ys, xis, exact) > 0.7)
-    assert np.all(errors(trained, ys, xis, exact) < 0.1)
-    assert still(unravel(trained - start)) == fixed(score)

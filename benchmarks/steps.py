@@ -43,7 +43,7 @@ from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 from scorebed.training.fit import gradient_of
 from scorebed.training.policy import policy_gradient
-from scorebed.training.score import Weights, automatic_weights, matching_terms, score_loss
+from scorebed.training.matching import Weights, automatic_weights, matching_terms, score_loss
 from straightforward import straightforward
 
 KEY = jr.key(0)

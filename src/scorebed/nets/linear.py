@@ -94,9 +94,9 @@ class LayerNorm(eqx.Module):
 
 
 def _mean(x: Float[Array, "*b n"]) -> Float[Array, "*b 1"]:
-    """The mean over the last axis, as a product of matrices: so are its derivatives, which takes a
-    fifth off a step of a small transformer on a CPU (docs/decisions/033). In full precision, for
-    accelerators would round the factors of a product.
+    """The mean over the last axis, as a product of matrices: so are its derivatives, which are
+    faster on a CPU (docs/decisions/033). In full precision, for accelerators would round the
+    factors of a product.
     """
     size = x.shape[-1]
     column = jnp.full((size, 1), 1 / size, x.dtype)

@@ -25,6 +25,7 @@ from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.constrained import ConstrainedDesigns
 from scorebed.tasks.base import IID, Gaussian
 from scorebed.tasks.constraints import Constraint, ordered
+from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.priors import Prior, standard_normal
 from scorebed.tasks.spaces import Box, Quantity, Real, Space
 
@@ -282,3 +283,18 @@ def test_a_registered_sampler_is_made_by_its_name(monkeypatch):
     assert (make_sampler("left-half", task).sample(key=jr.key(0)) <= 0.5).all()
     with pytest.raises(InvalidValueError, match="which is built in"):
         register_sampler("ar1")
+
+
+def test_a_name_may_carry_the_settings_of_its_sampler():
+    task = LinearGaussian()
+    sampler = make_sampler("ar1(low=0.5, high=3)", task)
+    assert (sampler.low, sampler.high, sampler.rho_low) == (0.5, 3.0, 0.7)
+    assert make_sampler("switching (level=3)", task).level == 3.0
+    with pytest.raises(UnknownNameError, match=r"setting of AR1.*'high'"):
+        make_sampler("ar1(hihg=3)", task)
+    with pytest.raises(InvalidValueError, match="numbers by name"):
+        make_sampler("ar1(low=small)", task)
+    with pytest.raises(InvalidValueError, match="it has no settings"):
+        make_sampler("paper(low=3)", task)
+    with pytest.raises(InvalidValueError, match="range of a random scale"):
+        make_sampler("ar1(low=9)", task)

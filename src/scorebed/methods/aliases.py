@@ -26,6 +26,8 @@ DENSITY, POSTERIOR = "density", "posterior"
 WITH_FLOW, WITH_POSTERIOR = ("varmarg",), ("varpost", "jointvarpost")
 OF_POSTERIOR = {"layers": "blocks", "sigma": "frequency_scale"}
 OF_FLOW_ALONE = ("depth", "bins")
+# Settings of a section that are the run's own: another name for them.
+OF_RUN = {("score", "sampler"): "sampler"}
 VALUES = {("score", "weights"): {"own": "score"}}
 # Sections that every configuration had, whether they were used or not.
 LISTED = ("score", DENSITY, "iosmc", "policy_training")

@@ -18,7 +18,7 @@ import tomli_w
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
 from scorebed.methods import METHODS
 from scorebed.methods._densities import PosteriorTraining
-from scorebed.methods.aliases import POSTERIOR, renamed, revalued, upgraded
+from scorebed.methods.aliases import OF_RUN, POSTERIOR, renamed, revalued, upgraded
 from scorebed.methods.base import Method
 from scorebed.methods.fields import Count, Flag, Name, NonNegative, Seed, digest, whole
 from scorebed.methods.reading import method_values, read_method, table_settings
@@ -50,7 +50,9 @@ class RunSettings:
     policy: Name
     """The architecture of the policy, or FILE.py:NAME."""
     sampler: Name = PAPER
-    """The designs that a score or density learns from: the paper's for the task, or another."""
+    """The designs that a score or density learns from: the paper's for the task, or another, with
+    settings of its own in brackets: ar1(low=0.5, high=3).
+    """
     policies: Count = 1
     """Number of policies, P, of which the best is kept."""
     repeats: Count = 1
@@ -212,6 +214,8 @@ def merge(values: Mapping[str, Any], overrides: Sequence[str], method: str = "")
                 fix="write it like score.steps=100.",
             )
         value = _toml_value(text.strip())
+        if tuple(parts) in OF_RUN:
+            parts = [OF_RUN[parts[0], parts[1]]]
         if len(parts) == 2:
             parts = list(renamed(parts[0], parts[1], method))
             value = revalued(parts[0], parts[1], value)
@@ -351,6 +355,9 @@ def _renamed(values: Mapping[str, Any], method: str) -> dict[str, Any]:
             found[section] = value
             continue
         for key, setting in value.items():
+            if (section, key) in OF_RUN:
+                found[OF_RUN[section, key]] = setting
+                continue
             new, name = renamed(section, key, method)
             found.setdefault(new, {})[name] = revalued(new, name, setting)
     return found

@@ -1,8 +1,10 @@
 """Distributions of designs, by the names that the command line knows."""
 
+import dataclasses
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
+from scorebed.errors import require
 from scorebed.registry import Registry
 from scorebed.samplers.ar1 import AR1
 from scorebed.samplers.base import DesignSampler
@@ -12,8 +14,8 @@ from scorebed.samplers.gaussian import IsotropicGaussian, RandomScaleGaussian
 from scorebed.samplers.low_rank import LowRank
 from scorebed.samplers.mixture import SamplerMixture
 from scorebed.samplers.paper import paper_sampler, unconstrained_paper_sampler, uniform_or_switching
+from scorebed.samplers.settings import spell, with_settings
 from scorebed.tasks.base import Task
-from scorebed.tasks.spaces import Space
 
 __all__ = [
     "AR1",
@@ -33,8 +35,15 @@ __all__ = [
 SamplerConstructor: TypeAlias = Callable[[Task], DesignSampler]
 
 
-def _for_task(constructor: Callable[[int, Space], DesignSampler]) -> SamplerConstructor:
-    return lambda task: constructor(task.horizon, task.designs)
+@dataclasses.dataclass(frozen=True)
+class OfTask:
+    """A sampler by its class: `OfTask(AR1)(task)`, or with settings of its own."""
+
+    kind: Callable[..., DesignSampler]
+    takes_settings: ClassVar[bool] = True
+
+    def __call__(self, task: Task, **settings: float) -> DesignSampler:
+        return with_settings(self.kind, task.horizon, task.designs, settings)
 
 
 PAPER = "paper"  # the paper's for the task
@@ -43,13 +52,13 @@ SAMPLERS: Registry[SamplerConstructor] = Registry(
     "design sampler",
     {
         PAPER: unconstrained_paper_sampler,
-        "gaussian": _for_task(IsotropicGaussian),
-        "random-scale": _for_task(RandomScaleGaussian),
-        "ar1": _for_task(AR1),
-        "low-rank": _for_task(LowRank),
-        "uniform": _for_task(UniformBox),
-        "switching": _for_task(Switching),
-        "uniform-switching": _for_task(uniform_or_switching),
+        "gaussian": OfTask(IsotropicGaussian),
+        "random-scale": OfTask(RandomScaleGaussian),
+        "ar1": OfTask(AR1),
+        "low-rank": OfTask(LowRank),
+        "uniform": OfTask(UniformBox),
+        "switching": OfTask(Switching),
+        "uniform-switching": lambda task: uniform_or_switching(task.horizon, task.designs),
     },
     made_by="a class, or a function of a task",
     about="""The design samplers, by the names that `--sampler` takes. `register_sampler` adds one.
@@ -86,19 +95,19 @@ def register_sampler(name: str) -> Callable[[SamplerConstructor], SamplerConstru
 
 
 def make_sampler(name: str, task: Task) -> DesignSampler:
-    """A design sampler by its name, with the paper's settings; its designs obey the task's
-    constraint.
+    """A design sampler by its name, with the paper's settings or its own; its designs obey the
+    task's constraint.
 
     Arguments:
         name: a name in `SAMPLERS`; `uniform`, `switching` and `uniform-switching` need a bounded
-            design space.
+            design space. Settings of a sampler follow in brackets: "ar1(low=0.5, high=3)".
         task: the experiment.
 
     Returns:
         The sampler.
 
     Raises:
-        UnknownNameError: if there is no sampler of that name.
+        UnknownNameError: if there is no sampler of that name, or it has no such setting.
         InvalidValueError: if that sampler is not for the task's design space.
 
     Example:
@@ -106,4 +115,15 @@ def make_sampler(name: str, task: Task) -> DesignSampler:
         >>> sb.make_sampler("uniform", task).sample(key=jr.key(0)).shape
         (3, 1)
     """
-    return constrained_designs(task, SAMPLERS.find(name)(task))
+    spelled = spell(name)
+    maker: Any = SAMPLERS.find(spelled.name)
+    if not spelled.settings:
+        return constrained_designs(task, maker(task))
+    require(
+        getattr(maker, "takes_settings", False),
+        f"the design sampler '{spelled.name}'",
+        got=f"settings ({', '.join(spelled.settings)})",
+        expected="none: it has no settings",
+        fix="give its name alone, or name the sampler whose settings you mean.",
+    )
+    return constrained_designs(task, maker(task, **spelled.settings))

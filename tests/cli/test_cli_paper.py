@@ -164,3 +164,27 @@ def test_bad_input_is_one_line(arguments, told, tmp_path, monkeypatch, capsys):
     assert told in answer
     assert answer.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_pages_of_records_need_no_settings_and_fill_a_page(finished, tmp_path, capsys):
+    """`--render-only` alone shows what the records are of; a Markdown file keeps what it says
+    around.
+    """
+    out, _ = finished
+    page = tmp_path / "docs" / "page.md"
+    page.parent.mkdir()
+    page.write_text("above\n<!-- table2 -->\nof yesterday\n<!-- end table2 -->\nbelow\n")
+    records = ["--records", str(out / "records"), "--render-only"]
+    arguments = ["paper", "all", *records, "--out", str(tmp_path / "docs/pages")]
+    assert main([*arguments, "--page", str(page)]) == 0
+    text = page.read_text()
+    assert text.startswith("above\n<!-- table2 -->\n")
+    assert text.endswith("<!-- end table2 -->\nbelow\n")
+    assert "of yesterday" not in text
+    assert "(pages/table2.png)" in text
+    assert "--scale 0.001 --repeats 2" in text
+    again = page.read_bytes()
+    assert main([*arguments, "--page", str(page)]) == 0
+    assert page.read_bytes() == again
+    assert {path.stem for path in (tmp_path / "docs/pages").iterdir()} == {"table2"}
+    capsys.readouterr()

@@ -1,4 +1,4 @@
-"""The paper's numbers, against sums that were typed from it a second time."""
+"""The paper's numbers, against sums over its columns that were made apart from the file."""
 
 import pytest
 
@@ -6,7 +6,8 @@ from scorebed.paper.data import described, item_names, published_repeats, publis
 from scorebed.paper.figures import FIGURES
 from scorebed.paper.items import ITEMS
 
-# Sums over a column, (lower, its errors, upper, its errors), added up from the printed page.
+# Sums over a column, (lower, its errors, upper, its errors), from the source of the paper by a
+# program that shares nothing with the one that made the file.
 SUMS = {
     ("table1", "location-finding"): (106.94, 0.63, 108.13, 0.70),
     ("table1", "location-finding-3d"): (82.64, 0.68, 84.22, 0.78),

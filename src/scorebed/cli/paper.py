@@ -81,10 +81,15 @@ def paper(
         bool,
         Parameter(name="--render-only", negative="", help="Run nothing: pages from the records."),
     ] = False,
+    page: Annotated[
+        Path | None,
+        Parameter(help="A Markdown file to put items into, where it has <!-- ITEM --> for them."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """A table or figure of the paper, re-run: beside the paper's figures, as Markdown, CSV, PNG and
-    HTML.
+    """A table or figure of the paper, re-run at any scale, beside what the paper prints.
+
+    It is written as Markdown, CSV, PNG and one HTML page, from the rows that there are.
 
     A row that is finished leaves a record and is not run again; one that was interrupted goes on.
     Several processes with the same command share the rows.
@@ -92,7 +97,8 @@ def paper(
     from scorebed.paper.items import chosen_items
     from scorebed.paper.units import carry_out
 
-    _require_one(scale, hours)
+    if not render_only or scale is not None:
+        _require_one(scale, hours)
     given = Study(
         out=out,
         scale=1.0 if scale is None else scale,
@@ -113,12 +119,14 @@ def paper(
     if not render_only:
         with _shown(out) as bars:
             carry_out(units, given, progress=bars)
-    pages = [_written(each, given) for each in items]
+    as_kept = render_only and scale is None
+    written = [_written(each, given, page, as_kept=as_kept) for each in items]
+    pages = [each for each in written if each is not None]
     if as_json:
         print_json({"settings": given.settings(), "items": pages})
         return
-    for page in pages:
-        _show_page(page)
+    for each in pages:
+        _show_page(each)
 
 
 def _require_one(scale: float | None, hours: float | None) -> None:
@@ -212,15 +220,24 @@ def _show_plan(
     print_text(f"{sum(plan.nle for name, _, plan in plans if name not in done):,} NLE to go")
 
 
-def _written(item: "PaperItem", study: Study) -> dict[str, Any]:
-    """Write an item's page from the records that there are."""
-    from scorebed.paper.output import write_page
-    from scorebed.paper.units import finished
+def _written(
+    item: "PaperItem", study: Study, file: Path | None, *, as_kept: bool
+) -> dict[str, Any] | None:
+    """Write an item's page from the records that there are; None if there are none. `as_kept`
+    takes the settings of the records.
+    """
+    from scorebed.paper.output import insert, write_page
+    from scorebed.paper.units import finished, study_of_records
 
+    units = item.units(study)
+    study = study_of_records(units, study) if as_kept else study
     records = finished(item.units(study), study)
-    page = item.page(study, records)
-    stem = f"{item.name}{study.suffix}"
-    files = write_page(page, stem, study, command=study.command(item.name))
+    if not records:
+        return None
+    page, stem, command = item.page(study, records), study.stem(item.name), study.command(item.name)
+    files = write_page(page, stem, study, command=command)
+    if file is not None and insert(page, stem, study, file, command=command):
+        files.append(file)
     return {
         "item": item.name,
         "title": page.title,

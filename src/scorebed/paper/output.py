@@ -3,6 +3,7 @@
 import csv
 import io
 import math
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import jinja2
 
 from scorebed.paper.page import Page, PagePicture, PageTable
 from scorebed.paper.study import Study
-from scorebed.runs.durable import make_folder, replace_file
+from scorebed.runs.durable import explained, make_folder, replace_file
 
 DPI = 130
 TEMPLATE = "paper.html"
@@ -33,20 +34,37 @@ def write_page(page: Page, stem: str, study: Study, *, command: str) -> list[Pat
     return [*(study.out / name for name in texts), *(path for path, _ in pngs)]
 
 
+def insert(page: Page, stem: str, study: Study, file: Path, *, command: str) -> bool:
+    """Put an item into a Markdown file, between its lines <!-- STEM --> and <!-- end STEM -->;
+    whether the file has them.
+    """
+    with explained("reading", file):
+        text = file.read_text("utf-8")
+    begin, end = f"<!-- {stem} -->\n", f"<!-- end {stem} -->"
+    before, found, rest = text.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        return False
+    where = os.path.relpath(study.out, file.parent)
+    body = markdown(page, stem, command=command, folder=f"{where}/")
+    replace_file(file, f"{before}{begin}\n{body}\n{end}{after}".encode())
+    return True
+
+
 def picture_file(stem: str, picture: PagePicture) -> str:
     """The name of a picture's file."""
     return f"{stem}-{picture.name}.png" if picture.name else f"{stem}.png"
 
 
-def markdown(page: Page, stem: str, *, command: str) -> str:
-    """The page in Markdown."""
+def markdown(page: Page, stem: str, *, command: str, folder: str = "") -> str:
+    """The page in Markdown; pictures are in `folder`."""
     parts = [f"## {page.title}", f"`{command}`", *page.lead]
     for section in page.sections:
         parts.append(f"### {section.title}")
         if section.table is not None:
             parts.append(_markdown_table(section.table))
         parts += section.notes
-    parts += [f"![{each.caption}]({picture_file(stem, each)})" for each in page.pictures]
+    parts += [f"![{each.caption}]({folder}{picture_file(stem, each)})" for each in page.pictures]
     return "\n\n".join(parts) + "\n"
 
 

@@ -71,6 +71,10 @@ class Study:
             "set": list(self.overrides),
         }
 
+    def stem(self, item: str) -> str:
+        """The name of an item's files."""
+        return f"{item}{self.suffix}"
+
     def command(self, item: str) -> str:
         """The command line that gives an item of this study, but for its folders."""
         words = [f"scorebed paper {item} --scale {self.scale:g}"]

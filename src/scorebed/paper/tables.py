@@ -198,7 +198,7 @@ def _notes(bound: str, found: Agreement, rows: int) -> list[str]:
     """What the table says as a whole."""
     notes = [
         "Bold: cannot be told from the best lower bound by Welch's t over repeats at 95%; rows are "
-        f"ordered by the {bound} lower bound. In the paper's columns, as the paper has it."
+        f"compared by the {bound} lower bound. In the paper's columns, as the paper has it."
     ]
     if rows < 2:
         return notes

@@ -7,6 +7,7 @@ hand is passed over and looked at again at the end.
 """
 
 import abc
+import dataclasses
 import hashlib
 import time
 from collections.abc import Mapping, Sequence
@@ -77,6 +78,27 @@ def record_name(unit: Unit, study: Study) -> str:
 
 def find_record(unit: Unit, study: Study) -> UnitRecord | None:
     """The record of a unit, if there is one; refused if it was made by other settings."""
+    found = _read(unit, study)
+    if found is not None:
+        _require_same(_path(unit, study), found.settings, _settings(unit, study))
+    return found
+
+
+def study_of_records(units: Sequence[Unit], study: Study) -> Study:
+    """The study with the settings of the first record that there is, to show what was made before;
+    as it is where there is none.
+    """
+    for unit in units:
+        found = _read(unit, study)
+        if found is not None:
+            names = {"set": "overrides"}
+            settings = {names.get(k, k): v for k, v in found.settings.items() if k != "unit"}
+            settings["overrides"] = tuple(settings["overrides"])
+            return dataclasses.replace(study, **settings)
+    return study
+
+
+def _read(unit: Unit, study: Study) -> UnitRecord | None:
     path = _path(unit, study)
     if not path.is_file():
         return None
@@ -99,7 +121,6 @@ def find_record(unit: Unit, study: Study) -> UnitRecord | None:
             expected=f"at most format {FORMAT}",
             fix="install a newer version of scorebed.",
         )
-    _require_same(path, settings, _settings(unit, study))
     return UnitRecord(record_name(unit, study), settings, result)
 
 

@@ -1,7 +1,7 @@
 """Rows of a table as dots: what was reached here beside what the paper prints."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -31,7 +31,9 @@ def draw_rows(panels: Mapping[str, Sequence[Dots]]) -> Figure:
     for place, (axes, (task, rows)) in enumerate(zip(each, panels.items(), strict=True)):
         _panel(axes, rows, labelled=place == 0 or not _same_labels(panels))
         axes.set_title(task, fontsize=9, color=INK)
-    marks = dict(zip(*reversed(each[0].get_legend_handles_labels()), strict=True))
+    marks: dict[Any, Any] = {}
+    for axes in each:
+        marks |= dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
     figure.legend(
         marks.values(),
         marks.keys(),

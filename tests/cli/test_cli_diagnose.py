@@ -17,7 +17,7 @@ import scorebed.scores
 import scorebed.tasks
 from records import some_record
 from scorebed.cli._app import run as main
-from scorebed.diagnostics.ground_truth import TRUTHS
+from scorebed.diagnostics.ground_truth import HISTORIES, TRUTHS, Sizes
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
 from scorebed.runs.artifacts import fingerprint
@@ -154,15 +154,21 @@ def test_a_fault_of_the_score_on_disk_turns_the_verdict(tmp_path, capsys, scaled
         None,
     )
 
-    # Half as much again: the bias is half of the gradient at this policy, and less of a larger one
-    # at the untrained.
-    poor = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *SMALL)
+    # Half as much again still points uphill.
+    long = diagnosis(capsys, make_run(tmp_path / "long", edit=lambda leaf: 1.5 * leaf), *SMALL)
+    assert long["verdict"].startswith("Good: ")
+    assert (long["cosine"], long["length"]) == pytest.approx((1, 1.5), rel=1e-3)
+
+    # Downhill: the bias is twice the gradient at this policy, and less of a larger one at the
+    # untrained.
+    poor = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: -leaf), *SMALL)
     assert poor["verdict"].startswith("Poor: ")
+    assert poor["cosine"] == pytest.approx(-1, abs=1e-3)
     norm = max(gradient["squared_norm"] for gradient in poor["gradient"].values())
-    expected = 0.5 * math.sqrt(poor["gradient"]["trained"]["squared_norm"] / norm)
+    expected = 2 * math.sqrt(poor["gradient"]["trained"]["squared_norm"] / norm)
     assert poor["relative_bias"] == pytest.approx(expected, rel=1e-3)
     for error in poor["score_error"].values():
-        assert (error["y"], error["xi"]) == pytest.approx((0.25, 0.25), rel=1e-3)
+        assert (error["y"], error["xi"]) == pytest.approx((4, 4), rel=1e-3)
 
 
 def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled):
@@ -194,23 +200,21 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
 def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path, capsys, scaled):
     del scaled
     inner = ["--truth", "importance", "--inner", "4000"]
-    found = diagnosis(
-        capsys, make_run(tmp_path / "poor", edit=lambda leaf: 1.5 * leaf), *inner, *SMALL
-    )
+    found = diagnosis(capsys, make_run(tmp_path / "poor", edit=lambda leaf: -leaf), *inner, *SMALL)
     assert found["verdict"].startswith("Poor: ")
     assert (found["truth"], found["inner"], found["particles"]) == ("importance", 4000, None)
     assert 100 < found["effective_draws"] < 4000
     for error in found["score_error"].values():
         assert (
-            abs(error["y"] - 0.25) < 4.892 * error["y_se"] + 0.01
+            abs(error["y"] - 4) < 4.892 * error["y_se"] + 0.1
         )  # and the bias of a truth of some hundred draws
     draws, T = 256 * 4000, 3
     assert found["nle_stages"] == {
-        "effective-draws": 32 * 4000 * T,
-        "gradient": draws * T + 256 * T * (1 + 16 + 256),
+        "truth-quality": 2 * (32 + 2 * 64) * 4000 * T,
         "gradient-untrained": draws * T + 256 * T,
-        "score-sampler": 2 * draws * T,
-        "score-policy": 2 * draws * T,
+        "gradient": draws * T + 256 * T * (1 + 16 + 256),
+        "score-sampler": draws * T,
+        "score-policy": draws * T,
     }
 
 
@@ -225,36 +229,41 @@ def test_few_draws_are_replaced_by_particles(tmp_path, capsys, short_pendulum):
         "90",
         "--particles",
         "64",
+        "--draws",
+        "1",
         "--json",
-    ]  # 90 draws cannot be 100 effective ones
+    ]  # one draw around the modes is doubted, and 90 of the prior cannot be 100 effective ones
     assert main(["diagnose", str(run), *small]) == 0
     out, err = capsys.readouterr()
     found = json.loads(out)
     assert (found["truth"], found["inner"], found["particles"]) == ("smc", None, 64)
     assert "tempered SMC with 64 particles" in err
     assert "effective draws" not in found["verdict"]
-    assert found["nle_stages"]["effective-draws"] == 32 * 90 * T
-    ladders = found["nle_stages"]["score-policy"] - calls * 7
+    assert found["truth_noise"] > 0
+    ladders = found["nle_stages"]["score-policy"] - calls // 2 * 7
     assert ladders % (64 * T) == 0
     assert (
-        ladders >= 2 * calls * 64 * T * 10
-    )  # two truths: the start, a level of eight moves, and the mean
+        ladders >= calls * 64 * T * 10
+    )  # two truths of four groups of two: the start, a level of eight moves, and the mean
     assert found["nle"] == sum(found["nle_stages"].values())
 
 
-def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog, short_pendulum):
+def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, short_pendulum):
     del short_pendulum
     run = load(make_run(tmp_path / "run", "pendulum"))
     chosen = {}
     for wanted in ("importance", "smc"):
         ledger = Ledger()
-        found = TRUTHS[wanted](run.task, run.policy, 90, 64, ledger, key=jr.key(0))
-        chosen[wanted] = (found.truth, found.name, found.ess, ledger.spent)
-    assert chosen["smc"] == (SMCTruth(run.task, 64), "smc", math.inf, 0)
-    truth, name, ess, spent = chosen["importance"]
+        found = TRUTHS[wanted](run.task, [run.policy], Sizes(90, 64), ledger, key=jr.key(0))
+        chosen[wanted] = (found.truth, found.name, found.quality, ledger.spent)
+    truth, name, quality, spent = chosen["smc"]
+    assert (truth, name) == (SMCTruth(run.task, 64), "smc")
+    assert 0 < quality.noise < math.inf
+    assert spent > 2 * HISTORIES * 64 * 3
+    truth, name, quality, spent = chosen["importance"]
     assert (truth, name, spent) == (ImportanceTruth(run.task, 90), "importance", 32 * 90 * 3)
-    assert 1 <= ess <= 90
-    assert "--truth smc" in caplog.text
+    assert 1 <= quality.ess <= 90
+    assert "effective draws" in quality.doubt
 
 
 @pytest.mark.parametrize(
@@ -265,6 +274,8 @@ def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, caplog
         (["--inner", "0"], "--inner, got '0'"),
         (["--particles", "1"], "--particles, got '1'"),
         (["--seed", "-1"], "--seed, got '-1'"),
+        (["--minutes", "0"], "--minutes, got '0'"),
+        (["--draws", "0"], "--draws, got '0'"),
         (["--truth", "sms"], "did you mean 'smc'?"),
         (["--thruth", "smc"], "did you mean '--truth'?"),
     ],

@@ -35,7 +35,7 @@ def test_draws_around_the_modes_give_the_exact_score_of_a_markov_task():
     assert not np.asarray(quality.missed).any()
 
 
-@pytest.mark.parametrize("name", ["importance", "laplace", "smc"])
+@pytest.mark.parametrize("name", ["importance", "laplace-mixture", "smc"])
 def test_a_truth_of_a_few_draws_is_doubted_and_one_of_many_is_not(name):
     sizes = [Sizes(inner=5, particles=4, draws=2), Sizes(inner=4096, particles=512, draws=512)]
     ledgers = [Ledger(), Ledger()]
@@ -54,7 +54,7 @@ def test_modes_that_are_not_found_show_as_missed():
     # Gaussians at the modes tell too little with eight draws.
     task = LocationFinding(horizon=3)
     policy = Static.from_designs(jnp.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]), task.designs)
-    few = TRUTHS["laplace"](task, [policy], Sizes(draws=8), Ledger(), key=jr.key(3)).quality
+    few = TRUTHS["laplace-mixture"](task, [policy], Sizes(draws=8), Ledger(), key=jr.key(3)).quality
     assert few.missed > 0.1
     assert few.doubt
 

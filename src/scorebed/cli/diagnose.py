@@ -23,7 +23,7 @@ def diagnose(
         Parameter(help="About how long to go on; it ends before when the verdict is clear."),
     ] = 2.0,
     truth: Annotated[
-        Literal["auto", "importance", "laplace", "smc"],
+        Literal["auto", "importance", "laplace-mixture", "smc"],
         Parameter(
             help="The ground truth. auto: the closed form if there is one, draws around the "
             "posterior's modes where these tell nearly all, importance sampling where draws of "

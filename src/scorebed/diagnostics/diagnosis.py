@@ -159,9 +159,9 @@ def diagnose(
             plain mean.
         outer: most trajectories of each policy, at least 8.
         minutes: about how long to go on; a group of trajectories is always finished.
-        truth: "importance", "laplace", "smc", or "auto": the closed form if there is one, weighted
-            draws around the posterior's modes where these tell nearly all, importance sampling
-            where draws of the prior are enough, tempered SMC elsewhere.
+        truth: "importance", "laplace-mixture", "smc", or "auto": the closed form if there is one,
+            weighted draws around the posterior's modes where these tell nearly all, importance
+            sampling where draws of the prior are enough, tempered SMC elsewhere.
         inner: draws of the prior for importance sampling.
         particles: particles of tempered SMC.
         draws: draws around the posterior's modes.

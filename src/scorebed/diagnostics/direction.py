@@ -27,6 +27,7 @@ from scorebed.diagnostics.gradient_groups import (
 )
 from scorebed.diagnostics.groups import Agreement, Products, agreement, products, stack
 from scorebed.errors import require
+from scorebed.estimators.trajectory_clip import CHUNK
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.scores.base import Score
@@ -92,8 +93,8 @@ def gradient_direction(
 
 
 def group_size(clipping: Clipping, outer: int) -> int:
-    """Trajectories of a group: a chunk of training, and fewer if that leaves less than eight groups
-    of `outer`.
+    """Trajectories of a group: chunks of training, some sixty trajectories in all, and fewer if
+    that leaves less than eight groups of `outer`.
     """
     require(
         outer >= 8,
@@ -102,7 +103,8 @@ def group_size(clipping: Clipping, outer: int) -> int:
         expected="at least eight",
         fix="2048 is usual.",
     )
-    return max(1, min(clipping.chunk, outer // 8))
+    most, chunk = min(CHUNK, outer // 8), clipping.chunk
+    return most // chunk * chunk or most
 
 
 def direction_of(groups: Sequence[GradientGroup]) -> Direction:

@@ -181,7 +181,7 @@ def laplace_truth(
         min(float(np.quantile(found.ess, 1 - WORSE)) for found in each),
         max(float(np.mean(found.missed)) for found in each),
     )
-    return GroundTruth(truth, "laplace", quality, draws=sizes.draws)
+    return GroundTruth(truth, "laplace-mixture", quality, draws=sizes.draws)
 
 
 TRUTHS: Registry[FindTruth] = Registry(
@@ -189,7 +189,7 @@ TRUTHS: Registry[FindTruth] = Registry(
     {
         "auto": cheapest_truth,
         "importance": importance_truth,
-        "laplace": laplace_truth,
+        "laplace-mixture": laplace_truth,
         "smc": smc_truth,
     },
     made_by="a function",

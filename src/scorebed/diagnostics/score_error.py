@@ -1,5 +1,7 @@
 """The error of a score itself, trajectory by trajectory.
 
+    relative error = E‖s − μ‖² / E‖μ‖²
+
 Two independent truths μ¹, μ² per trajectory: ⟨s − μ¹, s − μ²⟩ estimates ‖s − μ‖² with none of their
 noise in it, and ⟨μ¹, μ²⟩ estimates ‖μ‖². A single estimate may be negative, where the truth is
 noisier than the score is wrong."""

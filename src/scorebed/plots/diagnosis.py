@@ -64,8 +64,13 @@ def _draw_directions(cosine: Axes, length: Axes, compared: Comparison) -> None:
     if len(rows) > 1:
         rows["together"] = (compared.agreement, None)
     for i, (used, plain) in enumerate(rows.values()):
-        for found, style, shift in ((used, "o", -0.1), (plain, "o", 0.1)):
-            if found is None:
+        if not np.isfinite(used.cosine.value):
+            for ax in (cosine, length):
+                where = ax.get_yaxis_transform()
+                text = "a gradient that cannot be told from zero"
+                ax.text(0.5, i - 0.1, text, transform=where, ha="center", color=SOFT, fontsize=8)
+        for found, shift in ((used, -0.1), (plain, 0.1)):
+            if found is None or not np.isfinite(found.cosine.value):
                 continue
             face = LINES[0] if found is used else "white"
             for ax, value in ((cosine, found.cosine), (length, found.length)):
@@ -73,7 +78,7 @@ def _draw_directions(cosine: Axes, length: Axes, compared: Comparison) -> None:
                     value.value,
                     i + shift,
                     xerr=2 * value.se if np.isfinite(value.se) else None,
-                    fmt=style,
+                    fmt="o",
                     color=LINES[0],
                     markerfacecolor=face,
                     capsize=3,
@@ -87,16 +92,22 @@ def _draw_directions(cosine: Axes, length: Axes, compared: Comparison) -> None:
     cosine.set(
         xlim=(max(low, -1.5), 1.05 if high < 1.05 else min(high, 1.5)),
         xlabel="cosine with the true gradient (dotted: fair, good)",
-        title="direction: as training uses it (filled), plain mean (open), ± 2 se",
+        title="as training uses it (filled), plain mean (open), ± 2 se",
     )
     length.axvline(1, color=SOFT, linewidth=0.8, linestyle=":")
-    length.set(xlabel="length / length of the true gradient", title="length", xscale="log")
+    length.set(xlabel="length / length of the true gradient", title="length of the gradient")
+    length.set_xlim(0, max(2.0, min(length.get_xlim()[1], 10.0)))
 
 
 def _draw_errors(mse: Axes, relative: Axes, compared: Comparison) -> None:
     for colour, (name, error) in zip(LINES, compared.curves.items(), strict=False):
-        mse.loglog(BATCHES, [error.mse(n) for n in BATCHES], color=colour, label=name)
-        if error.squared_bias.value > 0:
+        # A bias within its error is none that a line could be drawn for.
+        bias, se = error.squared_bias
+        shown = bias if bias > 2 * se else 0.0
+        label = name if shown else f"{name} (no bias found)"
+        curve = [shown + error.variance / n for n in BATCHES]
+        mse.loglog(BATCHES, curve, color=colour, label=label)
+        if shown:
             mse.axhline(error.squared_bias.value, color=colour, linewidth=0.8, linestyle=":")
     mse.set(
         xlabel="batch size N",

@@ -149,7 +149,8 @@ def test_conditioning_reads_what_is_not_finite():
     names = [unit.name for unit in FIGURES["jacobian"].units(STUDY)]
     calm = {"condition": [1.0, 2.0, 3.0, 4.0, 5.0], "score_mse": [1.0, 2.0, 3.0, 4.0, None]}
     wild = {"condition": [100.0, 200.0, 300.0, 400.0, None], "score_mse": [5.0, 4.0, 3.0, 2.0, 1.0]}
-    result = {"sampler": calm, "policy": wild, "truth": "made up", "truth_doubt": ""}
+    designs = {"sampler": calm, "policy": wild}
+    result = {"designs": designs, "policy": "gru", "truth": "made up", "truth_doubt": ""}
     found = page("jacobian", {names[1]: result})
     notes = found.sections[0].notes
     assert notes[0].startswith("Holds here: Under the final policy")

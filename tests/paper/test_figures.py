@@ -51,7 +51,7 @@ def study(tmp_path_factory):
         for key, value in values.items():
             patch.setitem(items["figures"][name], key, value)
     patch.setitem(items["gradients"], "tasks", {TASK: GRADIENTS})
-    patch.setitem(items["gradients"], "parts", [4, 1])
+    patch.setitem(items["gradients"], "parts", [4])
     below = {"outer": 32, "inner": 100, "smc": 16}
     patch.setitem(items["gradients"], "below_one", below)
     yield tmp_path_factory.mktemp("paper")
@@ -102,16 +102,17 @@ def test_gradient_errors_are_of_every_score_milestone_and_number(study, capsys):
     paper(study, "gradient-mse", capsys)
     found = lines(study, "gradient-mse")
     scores = [(row["seed"], row["score_step"]) for row in found if row["seed"]]
-    assert scores == [(seed, step) for seed in "0" for step in ("8", "32")]
+    assert scores == [(seed, step) for seed in "0" for step in ("8",)]
     assert [row["inner"] for row in found if row["inner"]] == ["3", "19"]
     assert {row["truth"] for row in found} == {"exact"}
 
 
+@pytest.mark.slow
 def test_policies_are_trained_with_milestones(study, capsys):
     paper(study, "stability", capsys)
     found = lines(study, "stability")
     assert [(row["seed"], row["score_step"]) for row in found] == [
-        (seed, step) for seed in "0" for step in ("8", "32")
+        (seed, step) for seed in "0" for step in ("8",)
     ]
 
 
@@ -121,13 +122,12 @@ def test_policies_are_set_against_the_bias_of_their_gradients(study, capsys):
     found = lines(study, "stability")
     paper(study, "eig-bias", capsys)
     points = lines(study, "eig-bias")
-    assert [float(row["eig"]) for row in points[:2]] == [float(row["lower"]) for row in found]
-    assert [row["main"] for row in points] == ["False", "True"] * 2
+    assert [float(row["eig"]) for row in points[:1]] == [float(row["lower"]) for row in found]
+    assert [row["main"] for row in points] == ["False", "False", "True"]
     biases = [row["squared_bias"] for row in lines(study, "gradient-mse")]
     assert [row["squared_bias"] for row in points] == biases
 
 
-@pytest.mark.slow
 def test_conditioning_has_both_kinds_of_designs(study, capsys):
     page = paper(study, "jacobian", capsys)
     kinds = [row["designs"] for row in lines(study, "jacobian")]

@@ -182,7 +182,7 @@ def correlates(words: str, x: Numbers, y: Numbers, *, sign: int, of: str = "") -
     rho, p, n = spearman(x, y)
     where = f"{of}: " if of else ""
     if math.isnan(rho):
-        return Claim(words, None, f"{where}{n} points are too few.")
+        return Claim(words, None, f"{where}too few points ({n}).")
     holds = (rho * sign > 0) if p < LEVEL else None
     return Claim(words, holds, f"{where}Spearman's ρ = {rho:+.2f} over {n} points (p = {p:.2g}).")
 

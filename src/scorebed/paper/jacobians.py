@@ -84,7 +84,7 @@ class Jacobians(Unit):
             }
         jax.clear_caches()
         about = {"truth": truth.name, "truth_doubt": truth.quality.doubt}
-        return {**found, **about, "policy": run.record.policy, "nle": spent + ledger.spent}
+        return {"designs": found, **about, "policy": run.record.policy, "nle": spent + ledger.spent}
 
     def _outer(self, study: Study) -> int:
         return self.outer if study.scale >= 1 else self.outer // BELOW_ONE

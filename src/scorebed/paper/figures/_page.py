@@ -34,7 +34,7 @@ def claims_section(found: Sequence[object], *more: str) -> Section:
 def truth_note(result: Mapping[str, Any]) -> str:
     """What the true score was found by, and whether it can be trusted."""
     doubt = f", which is in doubt: {result['truth_doubt']}" if result["truth_doubt"] else ""
-    return f"The true score is that of {result['truth']}{doubt}."
+    return f"The true score comes by way of '{result['truth']}'{doubt}."
 
 
 def lower(result: Mapping[str, Any], bound: str) -> Sample:

@@ -49,7 +49,7 @@ class JacobianConditioning(PaperItem):
             if record is None:
                 panels.append(ConditionPanel(words, []))
                 continue
-            kinds = {kind: _numbers(record.result[kind]) for kind in (SAMPLER, POLICY)}
+            kinds = {kind: _numbers(record.result["designs"][kind]) for kind in (SAMPLER, POLICY)}
             panels.append(
                 ConditionPanel(
                     words, [ConditionCloud(LABELS[kind], *both) for kind, both in kinds.items()]

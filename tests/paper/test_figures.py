@@ -98,6 +98,7 @@ def test_training_curves_count_stage_one_apart(study, capsys):
     assert len([note for note in page["sections"][0]["notes"] if "trains faster" in note]) == 3
 
 
+@pytest.mark.slow
 def test_gradient_errors_are_of_every_score_milestone_and_number(study, capsys):
     paper(study, "gradient-mse", capsys)
     found = lines(study, "gradient-mse")
@@ -128,6 +129,7 @@ def test_policies_are_set_against_the_bias_of_their_gradients(study, capsys):
     assert [row["squared_bias"] for row in points] == biases
 
 
+@pytest.mark.slow
 def test_conditioning_has_both_kinds_of_designs(study, capsys):
     page = paper(study, "jacobian", capsys)
     kinds = [row["designs"] for row in lines(study, "jacobian")]

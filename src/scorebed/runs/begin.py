@@ -68,9 +68,13 @@ class NewRun:
     score: Path | None = None
     milestone: Milestone | None = None
     """What another run had learned upfront part of the way."""
+    devices: int = 1
 
     def create(self, path: Path | None) -> RunFolder:
-        """Its folder, at `path` or at the next free place in runs/."""
+        """Its folder, at `path` or at the next free place in runs/; refused, with nothing written,
+        if its batches cannot fit the memory.
+        """
+        require_memory(self.config, self.task, devices=self.devices)
         make = RunFolder.create_next if path is None else RunFolder.create
         folder = make(path or Path("runs"), self.config)
         if self.score is not None:  # copied, so that the run stands on its own
@@ -137,8 +141,7 @@ def plan(request: Request) -> NewRun:
         check_upfront(request.score, method, job)
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
-    require_memory(config, task, devices=request.devices)
-    return NewRun(config=config, task=task, score=request.score)
+    return NewRun(config=config, task=task, score=request.score, devices=request.devices)
 
 
 def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:

@@ -52,14 +52,19 @@ def make_run(
     )
     with RunFolder.create(path, config) as folder:
         if policy != "random":
-            # Larger outputs than a fresh policy has, so that designs differ plainly with the data.
+            # Larger outputs than a fresh policy has, so that designs differ plainly with the data,
+            # and a first design away from the origin.
             made = jit_once(lambda key: make_policy(policy, task, key=key))(jr.key(seed))
             arrays = eqx.filter(made, eqx.is_array)
             if policy == "dad":
+                emitter = getattr(arrays, "inside", arrays).emitter
                 arrays = eqx.tree_at(
-                    lambda p: getattr(p, "inside", p).emitter.weight,
+                    lambda p: (
+                        getattr(p, "inside", p).emitter.weight,
+                        getattr(p, "inside", p).emitter.bias,
+                    ),
                     arrays,
-                    replace_fn=lambda w: 20 * w,
+                    (20 * emitter.weight, emitter.bias + 0.5),
                 )
             save_leaves(path / "policy-0.safetensors", arrays, {"task": fingerprint(task)})
         record = Record(

@@ -63,7 +63,8 @@ def mean_weights(task: Task, lambda_y: float, *, relative: float = 0.0) -> Weigh
 class Matching(eqx.Module):
     """A loss whose minimiser is the marginal score."""
 
-    # Whether it regresses on a target, so that there are residuals to weigh.
+    # Whether it regresses on a target: then there are residuals to weigh, and designs may have
+    # been chosen in view of the data.
     has_target: ClassVar[bool]
 
     def supports(self, task: Task, sampler: DesignSampler) -> None:
@@ -182,13 +183,7 @@ class SlicedMatching(Matching):
         key: PRNGKeyArray,
     ) -> Terms:
         """The mean over experiments of the sampler; of `ScorePair` the sum of both."""
-        require(
-            policy is None,
-            f"the score of {type(task).__name__}",
-            got="experiments of a policy",
-            expected="designs drawn before the data, as sliced score matching needs them",
-            fix="train it by --method score.",
-        )
+        del policy  # `score_loss` has refused one
         self.supports(task, sampler)
         assert isinstance(sampler, Unconstrained)  # for the type checker
         lambda_u = weights.xi / jnp.asarray(task.designs.loss_unit) ** 2
@@ -258,6 +253,13 @@ def score_loss(
     eighth as many designs; those are always the sampler's, since they must be drawn before the
     data."""
     chosen = matching or usual_matching(task)
+    require(
+        policy is None or chosen.has_target,
+        f"the score of {type(task).__name__}",
+        got="experiments of a policy",
+        expected="designs drawn before the data, as sliced score matching needs them",
+        fix="train it by --method score.",
+    )
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
         score = eqx.combine(params, static)

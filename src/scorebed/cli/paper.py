@@ -223,8 +223,8 @@ def _show_plan(
 def _written(
     item: "PaperItem", study: Study, file: Path | None, *, as_kept: bool
 ) -> dict[str, Any] | None:
-    """Write an item's page from the records that there are; None if there are none. `as_kept`
-    takes the settings of the records.
+    """Write an item's page from the records that there are; None if they show nothing of it yet.
+    `as_kept` takes the settings of the records.
     """
     from scorebed.paper.output import insert, write_page
     from scorebed.paper.units import finished, study_of_records
@@ -235,6 +235,8 @@ def _written(
     if not records:
         return None
     page, stem, command = item.page(study, records), study.stem(item.name), study.command(item.name)
+    if not page.data:  # a row of a table alone makes no figure
+        return None
     files = write_page(page, stem, study, command=command)
     if file is not None and insert(page, stem, study, file, command=command):
         files.append(file)

@@ -65,7 +65,7 @@ def _draw_panel(ax: Axes, panel: CurvePanel) -> None:
         }
         if panel.markers:
             style |= {"marker": "o" if not curve.dashed else "s", "markersize": 3.5}
-        if len(curve.se):
+        if np.isfinite(np.asarray(curve.se, float)).any():  # of single repeats there are none
             spread = np.nan_to_num(np.asarray(curve.se, float)[order])
             ax.errorbar(x, y, yerr=spread, capsize=2.5, elinewidth=0.8, **style)
         else:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from scorebed.plots.reproduction import Figure
 
 
 class PageTable(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
+from matplotlib.figure import Figure as Figure
 
 from scorebed.plots.style import FAINT, INK, LINES, plain_axes
 

@@ -1,10 +1,10 @@
-# make setup | demo | test | test-slow | lint | types | bench | lock. Each sets up what it needs, in .venv beside this file.
+# make setup | demo | test | test-slow | learns | lint | types | bench | lock. Each sets up what it needs, in .venv beside this file.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 APT := timeout 300 apt-get install -qq -y chromium
 
-.PHONY: setup demo browser test test-slow lint types bench docs lock clean
+.PHONY: setup demo browser test test-slow learns lint types bench docs lock clean
 
 setup: $(STAMP)
 
@@ -29,6 +29,10 @@ test: setup browser lint types
 test-slow: setup
 	$(BIN)/python -m pytest -m slow
 
+# Does the paper's network learn? Slow tests of a small version of it, and of the frequencies of its text.
+learns: setup
+	$(BIN)/python -m pytest -m "slow or not slow" tests/scores/test_transformer_learns.py
+
 lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -37,7 +41,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator scaling paired; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 docs: setup
 	$(BIN)/python docs/render.py

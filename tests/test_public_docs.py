@@ -23,13 +23,27 @@ CLASSES = [name for name in sb.__all__ if inspect.isclass(getattr(sb, name))]
 TABLES = [name for name in sb.__all__ if name not in FUNCTIONS + CLASSES]
 # Made by the user with arguments; by a function, with fields to read; or inherited from.
 MADE = ["CartPole", "DoubleLink", "Gravimetry", "LinearGaussian", "LocationFinding", "Pendulum"]
-RESULTS = ["Bounds", "Noise", "Run", "ScoreValue", "Trajectory"]
+RESULTS = ["Bounds", "Noise", "Run", "ScoreValue", "SweepResult", "Trajectory"]
 BASES = [
-    *("Bound", "DesignSampler", "EstimatorMethod", "EulerMaruyama", "Gaussian", "History", "IID"),
-    *("Implicit", "Markov", "Method", "Policy", "Score", "ScoreKind", "StochasticPolicy", "Task"),
+    *("Bound", "DesignSampler", "Discrete", "EstimatorMethod", "EulerMaruyama", "Gaussian"),
+    *(
+        "History",
+        "IID",
+        "Implicit",
+        "Markov",
+        "Method",
+        "Policy",
+        "Score",
+        "ScoreKind",
+        "StochasticPolicy",
+        "Task",
+    ),
 ]
 # Examples that others build upon, in the order in which they are run; the rest follows.
-FIRST = ["make_task", "make_policy", "train_score", "train_policies", "IID", "Implicit", "Score"]
+FIRST = [
+    *("make_task", "make_policy", "train_score", "train_policies", "IID", "Discrete"),
+    *("train_predictive", "Implicit", "Score", "sweep"),
+]
 
 
 def sections(text: str) -> dict[str, str]:

@@ -25,6 +25,7 @@ __all__ = [
     "BudgetExceededError",
     "CartPole",
     "DesignSampler",
+    "Discrete",
     "DoubleLink",
     "EstimatorMethod",
     "EulerMaruyama",
@@ -48,12 +49,15 @@ __all__ = [
     "ScorebedError",
     "Session",
     "StochasticPolicy",
+    "SweepResult",
     "Task",
     "Trajectory",
     "UnknownNameError",
     "best_policy",
+    "categories",
     "check_task",
     "continue_after",
+    "counts",
     "diagnose",
     "draw_experiments",
     "draw_noise",
@@ -84,8 +88,10 @@ __all__ = [
     "simulate_outcomes",
     "smc_bounds",
     "steps_at_most",
+    "sweep",
     "tight_bounds",
     "train_policies",
+    "train_predictive",
     "train_score",
     "unbounded",
     "write_report",
@@ -133,10 +139,20 @@ if TYPE_CHECKING:
     from scorebed.scores import SCORES, register_score
     from scorebed.scores.base import Score, ScoreKind, ScoreValue
     from scorebed.session.session import Session
+    from scorebed.sweeps.api import SweepResult, sweep
     from scorebed.tasks import TASKS, make_task
     from scorebed.tasks.base import IID, Gaussian, History, Implicit, Markov, Task
     from scorebed.tasks.constraints import ordered, steps_at_most
-    from scorebed.tasks.declare import measured, parameters, priced, ranges, unbounded
+    from scorebed.tasks.declare import (
+        categories,
+        counts,
+        measured,
+        parameters,
+        priced,
+        ranges,
+        unbounded,
+    )
+    from scorebed.tasks.discrete import Discrete
     from scorebed.tasks.library.cart_pole import CartPole
     from scorebed.tasks.library.double_link import DoubleLink
     from scorebed.tasks.library.euler_maruyama import EulerMaruyama
@@ -147,6 +163,7 @@ if TYPE_CHECKING:
     from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
     from scorebed.tasks.sample_prior import from_samples
     from scorebed.training.policy import best_policy, train_policies
+    from scorebed.training.predictive import train_predictive
     from scorebed.training.score import train_score
 else:
     import importlib as _importlib
@@ -164,6 +181,7 @@ else:
         "BudgetExceededError": "errors",
         "CartPole": "tasks.library.cart_pole",
         "DesignSampler": "samplers.base",
+        "Discrete": "tasks.discrete",
         "DoubleLink": "tasks.library.double_link",
         "EstimatorMethod": "methods",
         "EulerMaruyama": "tasks.library.euler_maruyama",
@@ -187,12 +205,15 @@ else:
         "ScorebedError": "errors",
         "Session": "session.session",
         "StochasticPolicy": "policies.base",
+        "SweepResult": "sweeps.api",
         "Task": "tasks.base",
         "Trajectory": "rollout",
         "UnknownNameError": "errors",
         "best_policy": "training.policy",
+        "categories": "tasks.declare",
         "check_task": "check",
         "continue_after": "inference.history",
+        "counts": "tasks.declare",
         "diagnose": "diagnostics.diagnosis",
         "draw_experiments": "plots.experiments",
         "draw_noise": "rollout",
@@ -223,8 +244,10 @@ else:
         "simulate_outcomes": "rollout",
         "smc_bounds": "bounds.smc",
         "steps_at_most": "tasks.constraints",
+        "sweep": "sweeps.api",
         "tight_bounds": "bounds",
         "train_policies": "training.policy",
+        "train_predictive": "training.predictive",
         "train_score": "training.score",
         "unbounded": "tasks.declare",
         "write_report": "report",

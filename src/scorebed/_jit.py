@@ -17,7 +17,9 @@ def jit_once(function: Callable[..., Any]) -> Callable[..., Any]:
     compiled: Callable[..., Any] = eqx.filter_jit(function, **options)
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        traced = isinstance(jnp.zeros(()), jax.core.Tracer)
+        # What is traced outside stays so inside of `ensure_compile_time_eval`.
+        leaves = jax.tree.leaves((jnp.zeros(()), args, kwargs))
+        traced = any(isinstance(leaf, jax.core.Tracer) for leaf in leaves)
         return (function if traced else compiled)(*args, **kwargs)
 
     return call

@@ -200,7 +200,7 @@ def log_likelihoods(
         xis: the designs, [T, dx].
 
     Returns:
-        The log-likelihoods, [M].
+        The log-likelihoods, [M]; −∞ where a model overflows to NaN.
 
     Raises:
         NoDensityError: if the task has no density.
@@ -217,16 +217,22 @@ def log_likelihoods(
         return jax.lax.map(lambda part: log_likelihoods(task, part, ys, xis), tiles).reshape(M)
     columns = thetas.T
     if not task.states_follow_data:
-        return _scan_history(task, columns, ys, xis)
+        return _impossible_unless_finite(_scan_history(task, columns, ys, xis))
     log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
 
     def step(total: Array, data: tuple[Array, State, Array]) -> tuple[Array, None]:
         y, state, xi = data
         return total + log_prob(y, columns, state, xi), None
 
-    return jax.lax.scan(
+    total = jax.lax.scan(
         step, jnp.zeros(thetas.shape[0], ys.dtype), (ys, task.states_before(ys), xis)
     )[0]
+    return _impossible_unless_finite(total)
+
+
+def _impossible_unless_finite(log_likelihoods: Float[Array, " M"]) -> Float[Array, " M"]:
+    """−∞ in place of NaN: parameters at which a model overflows did not make the data."""
+    return jnp.where(jnp.isnan(log_likelihoods), -jnp.inf, log_likelihoods)
 
 
 def step_log_likelihoods(
@@ -237,6 +243,22 @@ def step_log_likelihoods(
     """
     over_thetas = jax.vmap(task.log_prob, in_axes=(None, 1, None, None))
     return jax.vmap(over_thetas, in_axes=(0, None, 0, 0))(ys, thetas.T, task.states_before(ys), xis)
+
+
+def step_log_probs(
+    task: Task, theta: Float[Array, " k"], ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
+) -> Float[Array, "T Y"]:
+    """log p(y | ξ_t, θ, h_{t−1}) of every outcome y that step t could have had after the outcomes
+    before it. For finitely many outcomes. T·|Y| NLE.
+    """
+    if task.states_follow_data:
+        return jax.vmap(task.log_probs, in_axes=(None, 0, 0))(theta, task.states_before(ys), xis)
+
+    def step(state: State, data: tuple[Array, Array]) -> tuple[State, Array]:
+        y, xi = data
+        return task.advance(theta, state, xi, y), task.log_probs(theta, state, xi)
+
+    return jax.lax.scan(step, task.initial(theta), (ys, xis))[1]
 
 
 def price(task: Task, xis: Float[Array, "T dx"]) -> Scalar:

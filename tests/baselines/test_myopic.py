@@ -11,7 +11,7 @@ import jax.random as jr
 import numpy as np
 import pytest
 
-from scorebed.baselines.myopic import Belief, Myopic
+from scorebed.baselines.myopic import Myopic, ParticleBelief
 from scorebed.bounds.contrastive import eig_bounds
 from scorebed.errors import InvalidValueError
 from scorebed.rollout import draw_noise, rollout
@@ -141,7 +141,7 @@ class Experiments(NamedTuple):
 
     task: Projection
     policies: Myopic
-    beliefs: list[Belief]
+    beliefs: list[ParticleBelief]
     ys: np.ndarray
     xis: np.ndarray
 

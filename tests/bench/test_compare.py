@@ -1,21 +1,27 @@
 """Methods side by side: equal terms for all, a table, a picture, and runs that can be resumed."""
 
+import contextlib
+import dataclasses
 import json
 
 import pytest
 
+from pools import Here
 from records import some_bounds, some_record
 from scorebed.bench.compare import CurvePoint, Entry, chosen, comparable, remarks, table
 from scorebed.cli._app import run as main
+from scorebed.cli._many import ManyOptions
 from scorebed.errors import UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.plots.comparison import draw_comparison
 from scorebed.runs.config import overrides_for, read_toml
+from scorebed.runs.record import RepeatRecord
 from scorebed.runs.spending import Pace, Spending, _pace
 from scorebed.tasks import make_task
 
 SMALL = [
     "evaluation.outer=8",
+    "evaluation.tight_outer=0",
     "evaluation.inner=50",
     "policy_training.batch=4",
     "static.inner=3",
@@ -42,8 +48,8 @@ def test_all_means_the_methods_that_serve_a_task():
         ("pendulum", make_task("pendulum"), "quick"),
         ("location-finding", make_task("location-finding"), "quick"),
     )
-    assert set(comparable(*pendulum)) == set(METHODS)
-    assert set(METHODS) - set(comparable(*sources)) == {"iosmc"}
+    assert set(METHODS) - set(comparable(*pendulum)) == {"predictive"}
+    assert set(METHODS) - set(comparable(*sources)) == {"predictive", "iosmc"}
     assert chosen("pce, random", *pendulum) == ("pce", "random")
     with pytest.raises(UnknownNameError, match="pce"):
         chosen("pcee", *pendulum)
@@ -52,7 +58,14 @@ def test_all_means_the_methods_that_serve_a_task():
 
 
 def test_a_row_has_bounds_with_errors_nle_and_the_seconds_of_training_alone():
-    assert entry("pce").row() == ["pce", "3.000 ± 0.100", "3.500 ± 0.200", "1,234,567", "15"]
+    found = entry("pce").row()
+    assert found == ["pce", "3.000 ± 0.100", "3.500 ± 0.200", "1,234,567", "1,234,567", "15"]
+
+
+def test_a_row_of_several_repeats_has_what_one_of_them_spent_beside_the_whole():
+    repeats = [RepeatRecord(bounds=some_bounds(), nle=n) for n in (900, 1000)]
+    several = dataclasses.replace(entry("pce", nle=1500).record, repeats=repeats)
+    assert Entry("pce", several, []).row()[3:5] == ["1,000", "1,500"]
 
 
 def test_a_bound_at_its_ceiling_is_marked():
@@ -104,6 +117,9 @@ def test_settings_concern_the_methods_that_use_them():
         ["compare", "--task", "pendulum", "--budget", "1e400"],
         ["compare", "--task", "pendulum", "--budget", "1e8", "--methods", "score,pec"],
         ["compare", "--task", "pendulun", "--budget", "1e8"],
+        ["compare", "--task", "pendulum", "--minutes", "1", "--workers", "2"],
+        ["compare", "--task", "pendulum", "--budget", "1e8", "--dask", "here", "--slurm"],
+        ["laptop", "--task", "pendulum", "--workers", "2"],
         ["compared", "--task", "pendulum", "--budget", "1e8"],
     ],
 )
@@ -112,6 +128,27 @@ def test_bad_input_is_one_line(tmp_path, monkeypatch, capsys, arguments):
     assert main(["bench", *arguments]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_methods_are_shared_out_and_the_comparison_finds_them(tmp_path, monkeypatch, capsys):
+    """The command with workers gives what it gives without, and reports what failed."""
+    out, pools = tmp_path / "compared", [Here(), Here(poison="random")]
+    monkeypatch.setattr(ManyOptions, "pool", lambda _: contextlib.nullcontext(pools[0]))
+    arguments = ["bench", "compare", "--task", "linear-gaussian", "--budget", "10000"]
+    arguments += ["--out", str(out), "--methods", "random", *SETTINGS, "--workers", "2", "--json"]
+    assert main(arguments) == 0
+    assert pools[0].done == ["random"]
+    record = json.loads((out / "random" / "record.json").read_text())
+    found = json.loads(capsys.readouterr().out)["methods"]["random"]
+    assert found["lower"] == record["lower"]
+    del pools[0]
+    assert main(arguments) == 2
+    assert "1 piece of the work, got 3 failures each (random: poison)" in capsys.readouterr().err
+    assert main([*arguments, "--slurm"]) == 0
+    script = (out / "array.sh").read_text()
+    assert "#SBATCH --array=0-2\n" in script
+    assert "scorebed bench compare --task linear-gaussian --methods random --budget 10000" in script
+    assert f"--set {SMALL[0]}" in script
 
 
 @pytest.mark.slow

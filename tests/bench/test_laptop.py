@@ -24,6 +24,7 @@ TINY = [
     "policy_training.monitor_every=5",
     "policy_training.monitor_inner=20",
     "evaluation.outer=8",
+    "evaluation.tight_outer=0",
     "evaluation.inner=50",
 ]
 SETTINGS = [part for value in TINY for part in ("--set", value)]

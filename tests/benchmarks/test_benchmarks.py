@@ -23,6 +23,8 @@ SCRIPTS = [
     "live",
     "minutes",
     "accelerator",
+    "scaling",
+    "paired",
 ]
 
 

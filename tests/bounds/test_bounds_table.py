@@ -15,6 +15,7 @@ from scorebed.bounds import BOUNDS, Tight, make_bound, register_bound, tight_bou
 from scorebed.bounds.base import Bound, Bounds
 from scorebed.bounds.contrastive import Contrastive, eig_bounds
 from scorebed.bounds.design_cost import expected_cost, net_gain
+from scorebed.bounds.gain import Gain
 from scorebed.bounds.importance import Importance, LaplaceImportance, importance_bounds
 from scorebed.bounds.posterior import PosteriorBound
 from scorebed.bounds.smc import SMC
@@ -34,8 +35,27 @@ from scorebed.tasks.priors import standard_normal
 from scorebed.tasks.spaces import Quantity, Real
 
 TASK = LinearGaussian()
-POLICY = Static.from_designs(jnp.asarray([[1.0], [0.5], [-1.0]]), TASK.designs)
 MANY = LocationFinding(sources=5, horizon=2)
+DESIGN_NLE = 7
+
+
+class Thoughtful(eqx.Module):
+    """Evaluates the model for its designs, or says so."""
+
+    @property
+    def design_nle(self):
+        return DESIGN_NLE
+
+
+class ThoughtfulStatic(Thoughtful, Static):
+    """Static designs that have a price."""
+
+
+class ThoughtfulRandom(Thoughtful, RandomDesigns):
+    """Random designs that have a price."""
+
+
+POLICY = ThoughtfulStatic.from_designs(jnp.asarray([[1.0], [0.5], [-1.0]]), TASK.designs)
 
 
 def tiny_posterior(task, *, key):
@@ -48,7 +68,7 @@ def tiny_posterior(task, *, key):
 CASES = [
     (Contrastive(), TASK, POLICY),
     (LaplaceImportance(), TASK, POLICY),
-    (SMC(levels=2, moves=1), MANY, RandomDesigns(reference_sampler(MANY)[0])),
+    (SMC(levels=2, moves=1), MANY, ThoughtfulRandom(reference_sampler(MANY)[0])),
     (PosteriorBound(steps=2, batch=4, make=tiny_posterior), TASK, POLICY),
 ]
 
@@ -83,7 +103,13 @@ def test_every_bound_takes_its_sizes_and_says_beforehand_what_it_costs(bound, ta
     found = bound(task, policy, outer=4, inner=8, key=jr.key(0))
     assert found.outer == 4
     assert math.isfinite(found.lower)
-    assert found.nle == bound.nle(task, 4, 8)
+    assert found.nle == bound.nle_with(DESIGN_NLE, task, 4, 8)
+    assert found.nle == bound.nle(task, 4, 8) + bound.experiments(4) * DESIGN_NLE
+
+
+def test_an_estimate_to_choose_by_counts_the_designs_of_its_policy():
+    gain = Gain(Contrastive(), TASK, outer=4, inner=8, key=jr.key(0))
+    assert gain.nle(DESIGN_NLE) == gain.nle(0) + 4 * DESIGN_NLE == 4 * (8 + 1) * 3 + 4 * DESIGN_NLE
 
 
 def test_an_object_is_its_function():

@@ -339,11 +339,12 @@ def test_evaluate_names_its_bound_and_counts_what_it_cost(random_run, capsys, mo
     assert answer["ceiling"] - answer["lower"] == pytest.approx(math.log(51), abs=1e-5)
 
 
-def test_a_bound_at_its_ceiling_names_the_command_for_a_tighter_one(random_run, capsys):
+def test_a_tight_bound_leads_one_at_its_ceiling(random_run, capsys):
     assert main(["evaluate", str(random_run), "--outer", "16", "--inner", "1"]) == 0
     first, second = capsys.readouterr().out.splitlines()
-    assert "saturated: the lower bound cannot exceed log(M+1) = 0.69" in first
-    assert second == f"tighter bounds: scorebed evaluate {random_run} --bound tight"
+    assert first.endswith("(by importance, N = 256)")
+    assert second.startswith("contrastive bounds are loose here: ")
+    assert "saturated: the lower bound cannot exceed log(M+1) = 0.69" in second
 
 
 def test_evaluate_offers_the_nearest_bound(capsys):

@@ -4,14 +4,17 @@ it.
 
 import json
 
+import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
+import scorebed as sb
 from scorebed.check import ERROR, check_task
 from scorebed.check.one_step import axes, line, one_step_eig
 from scorebed.cli._app import run
-from scorebed.errors import ScorebedError
 from scorebed.runs.user_task import read_task
 from scorebed.tasks import make_task
 from user_files import EXAMPLES, FILES, source, variant
@@ -82,7 +85,7 @@ TRACED = {
         "",
         "discrete",
         "`mean` gives int32: discrete outcomes have no score",
-        "--method iosmc --policy gru",
+        "declare it by categories",
     ),
     "a Python if": (
         "SamplingTimes",
@@ -209,7 +212,7 @@ DRAWN_SLOWLY = {
         "",
         "discrete",
         "the design 'force' has an effect, but its gradient is zero everywhere",
-        "--method iosmc",
+        "list its values",
     ),
     "discrete outcomes": (
         "SensorPlacement",
@@ -217,7 +220,7 @@ DRAWN_SLOWLY = {
         SIGNS,
         "discrete",
         "takes 2 different values",
-        "--method iosmc --policy gru",
+        "declare it by categories",
     ),
     "a parameter without effect": (
         "SensorPlacement",
@@ -349,11 +352,67 @@ def test_a_prior_without_a_quantile_function_is_told(tmp_path):
     assert "no quantile function" in found.sentence
 
 
-def test_discrete_designs_are_refused_where_they_are_declared(tmp_path):
+def test_designs_from_a_list_cannot_be_constrained(tmp_path):
     name = variant(tmp_path, "SamplingTimes", ("(0.1, 24.0)", "[1.0, 4.0, 12.0]"))
-    with pytest.raises(
-        ScorebedError,
-        match=r"my_task.py, line 15: the design 'time \[h\]', got the discrete values "
-        r".*--method iosmc",
-    ):
-        read_task(name)
+    (found,) = check_task(read_task(name).task, key=jr.key(0))
+    assert "designs that come from a list" in found.sentence
+
+
+# ---- finitely many outcomes
+
+
+class Coin(sb.IID, sb.Discrete):
+    """Sound."""
+
+    horizon = 2
+    prior = sb.parameters({"bias": dist.Normal(0.0, 1.0)})
+    designs = sb.ranges({"gain": (0.5, 2.0), "coin": ["old", "new"]})
+    outcomes = sb.categories("side", ("heads", "tails"))
+
+    def probabilities(self, theta, state, xi):
+        del state
+        heads = jax.nn.sigmoid(theta[0] * xi[0] * (1 + xi[1]))
+        return jnp.stack([heads, 1 - heads])
+
+
+class TooMany(Coin):
+    def probabilities(self, theta, state, xi):
+        return jnp.concatenate([super().probabilities(theta, state, xi), jnp.zeros(1)])
+
+
+class Undeclared(Coin):
+    outcomes = sb.measured("side")
+
+
+class NotNormalised(Coin):
+    def probabilities(self, theta, state, xi):
+        return 1.1 * super().probabilities(theta, state, xi)
+
+
+class OtherDraws(Coin):
+    def outcome(self, theta, state, xi, noise):
+        return 1 - super().outcome(theta, state, xi, noise)
+
+
+class Halves(Coin):
+    def outcome(self, theta, state, xi, noise):
+        return super().outcome(theta, state, xi, noise) + 0.5
+
+
+@pytest.mark.parametrize(
+    ("task", "words"),
+    [
+        (TooMany, "`probabilities` gives"),
+        (Undeclared, "has no list of values"),
+        (NotNormalised, "add up to 1.1"),
+        (OtherDraws, "different distributions"),
+        (Halves, "not one of its 2 values"),
+    ],
+)
+def test_faults_of_finitely_many_outcomes_are_found(task, words):
+    found = check_task(task(), key=jr.key(0))
+    assert any(words in each.sentence for each in found), found
+
+
+def test_sound_outcomes_and_designs_from_lists_pass():
+    assert check_task(Coin(), key=jr.key(0)) == []

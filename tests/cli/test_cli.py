@@ -88,6 +88,18 @@ BAD = [
         "unknown option of 'scorebed tasks', got '-x'",
         "choose one of --help, --json, --version.",
     ),
+    (
+        ["train", "pendulum", "--set", "task=gravimetry"],
+        "--set task=gravimetry, got pendulum as the command's own task",
+        "leave --set task out.",
+    ),
+    (
+        ["train", "pendulum", "--method", "pce", "--set", "method=score"],
+        "--set method=score, got pce as the command's own method",
+        "leave --set method out.",
+    ),
+    (["check", "pendulum", "--out", "."], "--out, got ., a folder", "name a file"),
+    (["check", "pendulum", "--out", ".."], "--out, got .., a folder", "name a file"),
     (["nle", "two\nlines \x1b[31m\udcff"], r"got 'two lines \x1b[31m\udcff'", "choose one of"),
 ]
 
@@ -188,14 +200,31 @@ def test_help_lists_every_command_with_its_summary(capsys):
     assert answer(capsys) == (code, out, err)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_takes_json_and_has_a_description_of_its_own(capsys, name):
+# A command of several actions, each with options of its own.
+ACTIONS = {"sweep": ("create", "work", "status", "best", "report")}
+WORDS = [(name, *action) for name in COMMANDS for action in ([a] for a in ACTIONS.get(name, ()))]
+WORDS += [(name,) for name in COMMANDS if name not in ACTIONS]
+
+
+@pytest.mark.parametrize("words", WORDS, ids=" ".join)
+def test_every_command_takes_json_and_has_a_description_of_its_own(capsys, words):
+    code, out, err = answer(capsys, *words, "--help")
+    assert (code, err) == (0, "")
+    assert out.startswith(f"Usage: scorebed {' '.join(words)} ")
+    function = getattr(importlib.import_module(f"scorebed.cli.{words[0]}"), words[-1])
+    sentence = " ".join(function.__doc__.split("\n\n")[0].split())
+    assert out.split("\n\n")[1].splitlines()[0] in sentence
+    assert "--json: Print the result alone" in out
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_command_of_several_actions_lists_them(capsys, name):
     code, out, err = answer(capsys, name, "--help")
     assert (code, err) == (0, "")
-    assert out.startswith(f"Usage: scorebed {name} ")
-    docstring = getattr(importlib.import_module(f"scorebed.cli.{name}"), name).__doc__
-    assert out.split("\n\n")[1] == docstring.splitlines()[0]
-    assert "--json: Print the result alone" in out
+    assert all(f"  {action}: " in out for action in ACTIONS[name])
+    code, _, err = answer(capsys, name, "creat")
+    assert code == 2
+    assert "did you mean 'create'?" in err
 
 
 def test_help_and_budgets_need_no_jax():

@@ -196,6 +196,35 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
     assert any(line.split()[-1:] == [f"{answer['nle']:,}"] for line in lines)
 
 
+def test_the_theory_is_measured_where_it_is_asked_for(tmp_path, capsys, scaled):
+    """Half as much again as the exact score: e = s/2 in both parts. Its loss is E‖e‖² and the noise
+    of the target, and static designs leave the ξ-part out of the bound.
+    """
+    del scaled
+    run = make_run(tmp_path / "run", edit=lambda leaf: 1.5 * leaf)
+    found = diagnosis(capsys, run, "--outer", "16", "--theory", "64", "--json")
+    bound, loss = found["theory"]["error_bound"], found["theory"]["loss"]
+    assert bound["mean_error_xi"] == 0
+    assert 0 < bound["sharper"] <= bound["bound"]
+    assert bound["bound"] == pytest.approx(bound["lipschitz_y"] * bound["mean_error_y"])
+    assert set(loss) == {"sampler", "policy"}
+    for part in (part for each in loss.values() for part in each.values()):
+        whole = part["squared_bias"] + part["error_variance"] + part["target_noise"]
+        assert abs(part["loss"] - whole - part["remainder"]) < 1e-5 * part["loss"]
+        assert abs(part["remainder"]) < 4.892 * part["remainder_se"]
+    # T = 3: neither the exact truth nor the score costs anything, the target of the loss one each.
+    stages = found["nle_stages"]
+    assert [stages[f"{n}"] for n in ("error-bound", "loss-sampler", "loss-policy")] == [
+        0,
+        64 * 3,
+        64 * 3,
+    ]
+    assert main(["diagnose", str(run), "--outer", "16", "--theory", "64"]) == 0
+    out = capsys.readouterr().out
+    assert "bound on the gradient's error" in out
+    assert "loss of the ξ-part, sampler designs" in out
+
+
 @pytest.mark.slow
 def test_importance_sampling_comes_to_the_same_verdict_and_is_paid_for(tmp_path, capsys, scaled):
     del scaled
@@ -270,6 +299,7 @@ def test_a_truth_that_was_asked_for_is_taken_whatever_its_draws(tmp_path, short_
     ("options", "words"),
     [
         (["--outer", "7"], "--outer, got '7', expected a whole number from 8 up"),
+        (["--theory", "7"], "--theory, got '7', expected a whole number from 8 up"),
         (["--outer", "many"], "--outer, got 'many'"),
         (["--inner", "0"], "--inner, got '0'"),
         (["--particles", "1"], "--particles, got '1'"),

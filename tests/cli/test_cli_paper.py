@@ -16,6 +16,7 @@ TINY = [
     "policy_training.monitor_inner=2",
     "pce.inner=1",
     "evaluation.outer=4",
+    "evaluation.tight_outer=0",
     "evaluation.inner=8",
     "score.steps=1",  # for other rows
 ]

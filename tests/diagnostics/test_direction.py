@@ -59,7 +59,7 @@ def test_the_true_gradient_is_the_golden_one():
     found = np.asarray(group.truth)
     assert np.abs(found - GOLDEN).max() < LIMIT * scale
     assert LIMIT * scale < 0.0668501733
-    assert float(group.squared_errors.max()) == 0
+    assert float(group.squared_errors.max()) < 1e-9  # rounding, of lengths near one
 
 
 def direction(score, clipping=CLIPPED, outer=1024):

@@ -87,7 +87,7 @@ def test_static_designs_have_no_design_part_in_their_bound():
     found = error_bound(
         TASK, shifted(TASK, xi=0.5), ExactTruth(TASK), policy, outer=32, key=jr.key(4)
     )
-    assert found.bound == 0
+    assert found.bound < 1e-6 * found.lipschitz_xi  # zero but for rounding
     assert found.lipschitz_xi > 0
 
 

@@ -4,6 +4,7 @@ wherever directions are not drawn at random.
 
 import math
 from collections.abc import Callable
+from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -286,6 +287,63 @@ def weighed_terms():
         return {"matching": (found.y + found.xi).mean(), "weigher": own.mean()}
 
     return terms, params, eqx.combine(params, rest), runs
+
+
+class Slope(Score):
+    """s_y = a y, s_ξ = a ξ, and the logs of its squared residuals taken as ℓ = b: the smallest pair
+    that trains together.
+    """
+
+    rescales_residuals: ClassVar[bool] = True
+    a: Float[Array, ""]
+    b: Float[Array, ""]
+
+    def __call__(self, ys, xis):
+        return ScoreValue(self.a * ys, self.a * xis)
+
+    def log_residual_scale(self, ys, xis):
+        del xis
+        return jnp.full((len(ys), 2), self.b)
+
+    @property
+    def nle(self):
+        return 0
+
+
+def test_a_score_and_the_scale_of_its_residuals_do_not_see_each_other():
+    """Of the two terms each moves its own part alone, by the derivative that its formula has. A
+    stop-gradient that is missing on either side fails.
+    """
+    pair = Slope(jnp.float32(0.3), jnp.float32(0.7))
+    run = Trajectory(jnp.zeros(1), jnp.asarray([[0.5], [-1.0]]), jnp.asarray([[0.2], [0.8]]))
+
+    def terms(pair):
+        found, own = rescaled_score_matching(pair, TASK, run, **ones())
+        return jnp.stack([found.y + found.xi, own])
+
+    slopes, target = jax.jit(jax.jacrev(terms))(pair), conditional_score(TASK, run)
+    residuals = [(0.3 * run.ys - target.y, run.ys), (0.3 * run.xis - target.xi, run.xis)]
+    by_a = sum(float((2 * r * x).sum()) for r, x in residuals) * math.exp(-0.7)
+    by_b = sum(float(1 - len(run.ys) * (r**2).mean() * math.exp(-0.7)) for r, _ in residuals)
+    np.testing.assert_allclose(slopes.a, [by_a, 0], rtol=1e-4)
+    np.testing.assert_allclose(slopes.b, [0, by_b], rtol=1e-4)
+
+
+def test_the_weights_of_a_sliced_loss_scale_its_directions():
+    """The mean over all directions ±1 is Σ_i λ_i (∂S_i/∂x_i + S_i²/2), by its definition, with the
+    weight of its own part on each: λ_y left out, or on the wrong part, fails.
+    """
+    sampler = Normal(Real(TASK.designs.quantities, 1.0), jnp.ones(()))
+    ys, us = jnp.asarray([[0.5], [-1.0]]), jnp.asarray([[0.2], [0.8]])
+    score = Slope(jnp.float32(0.3), jnp.float32(0.0))
+    weights = {"lambda_y": jnp.asarray([4.0]), "lambda_u": jnp.asarray([0.25])}
+    found = jax.jit(lambda key: sliced_score_matching(score, sampler, ys, us, **weights, key=key))(
+        jr.key(0)
+    )
+    # The Jacobian of this score is diagonal, so that every direction gives the same.
+    of_y = 4.0 * (0.3 * 2 + 0.5 * ((0.3 * ys) ** 2).sum())
+    of_u = 0.25 * ((0.3 - 1) * 2 + 0.5 * (((0.3 - 1) * us) ** 2).sum())
+    assert float(found) == pytest.approx(float(of_y + of_u), rel=1e-4)
 
 
 @pytest.mark.slow

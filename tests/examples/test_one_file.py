@@ -254,7 +254,10 @@ def test_the_particle_score_is_the_librarys():
         )
         return network(ys, xis), as_function(copy)(ys, xis)
 
-    for found, truth in zip(*values(arrays(*layers), ys[0], xis[0]), strict=True):
+    # Within the prior, where the library leaves points as they are.
+    near = arrays(*layers)
+    near[-2] = 0.01 * near[-2]
+    for found, truth in zip(*values(near, ys[0], xis[0]), strict=True):
         assert_close(found, truth, 1e-3)
 
     n = one.PARTICLES

@@ -28,6 +28,7 @@ TINY = [
     "policy_training.monitor_every=3",
     "policy_training.monitor_inner=8",
     "evaluation.outer=4",
+    "evaluation.tight_outer=0",
     "evaluation.inner=8",
 ]
 SETTINGS = [part for value in TINY for part in ("--set", value)]

@@ -22,8 +22,9 @@ POLICY = [
     "policy_training.monitor_every=5",
     "policy_training.monitor_inner=32",
 ]
-BOUNDS = ["evaluation.outer=16", "evaluation.inner=200"]
+BOUNDS = ["evaluation.outer=16", "evaluation.inner=200", "evaluation.tight_outer=0"]
 ALONE = "evaluation.references=false"
+MODES = ("--policy", "modes")
 CHOICE = ["evaluation.select_outer=16", "evaluation.select_inner=50"]
 CONTRASTIVE = [*POLICY, "policy_training.inner=7"]
 DENSITY = ["density.width=8", "density.layers=1"]
@@ -50,7 +51,12 @@ METHODS: dict[str, list[str]] = {
     "iosmc": [*NESTED, *BOUNDS, ALONE],
     "static": [*CONTRASTIVE, *BOUNDS, ALONE],
     "random": [*BOUNDS],
-    "myopic": ["evaluation.outer=4", "evaluation.inner=50", ALONE],
+    "myopic": [
+        "evaluation.outer=4",
+        "evaluation.inner=50",
+        "evaluation.tight_outer=0",
+        ALONE,
+    ],
 }
 
 
@@ -94,19 +100,19 @@ def _trains() -> dict[str, Train]:
         "linear-gaussian", "iosmc", METHODS["iosmc"], ("--policy", "dad")
     )
     # Two sources, which may be exchanged; a void under a line; ten sources.
-    found["location-finding/score"] = _method("location-finding", "score")
+    found["location-finding/score"] = _method("location-finding", "score", *MODES)
     found["location-finding/pce"] = _method("location-finding", "pce")
-    found["gravimetry/score"] = _by_score("gravimetry", LAPLACE)
+    found["gravimetry/score"] = _by_score("gravimetry", LAPLACE, *MODES)
     found["location-finding-3d/static"] = _method("location-finding-3d", "static")
     for kind, task in (("transformer", "linear-gaussian"), ("transformer-direct", "pendulum")):
         found[f"kind/{task}/{kind}"] = _by_score(task, [f"score.kind={kind}", *TRANSFORMER])
-    for task in ("location-finding", "pendulum"):
-        found[f"kind/{task}/laplace"] = _by_score(task, LAPLACE)
+    for task, policy in (("location-finding", MODES), ("pendulum", ())):
+        found[f"kind/{task}/laplace"] = _by_score(task, LAPLACE, *policy)
     for weights in ("none", "learned"):
         found[f"weights/{weights}"] = _by_score(
             "linear-gaussian", [*SCORE, f"score.weights={weights}"]
         )
-    # The defaults, modes and plan, are those of the method score above.
+    # Modes and plan are those of the method score above.
     for policy in ("dad", "static"):
         found[f"policy/location-finding/{policy}"] = _by_score(
             "location-finding", SCORE, "--policy", policy

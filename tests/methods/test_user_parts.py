@@ -24,7 +24,12 @@ POLICIES = [
     *("policy_training.batch=16", "policy_training.monitor_every=10"),
     "policy_training.monitor_inner=32",
 ]
-BOUNDS = ["evaluation.outer=16", "evaluation.inner=64", "evaluation.references=false"]
+BOUNDS = [
+    "evaluation.outer=16",
+    "evaluation.tight_outer=0",
+    "evaluation.inner=64",
+    "evaluation.references=false",
+]
 BATCH, T = 16, 3
 
 
@@ -171,7 +176,7 @@ def test_it_is_compared_with_the_built_in_one_of_the_same_name(made, tmp_path):
     """Both cost the same a step, and each has a folder of its own."""
     file = made.method.rpartition(":")[0]
     sizes = [f"policy_training.{key}" for key in ("steps=3", "batch=4", "monitor_every=3")]
-    sizes += ["policy_training.monitor_inner=8", *BOUNDS[:2]]
+    sizes += ["policy_training.monitor_inner=8", *BOUNDS[:3]]
     terms = ["--methods", f"pce,{file}:PCE", "--budget", 3 * 4 * (7 + 1) * T, *options(*sizes)]
     command = ["bench", "compare", "--task", "linear-gaussian", *terms, "--out", tmp_path / "out"]
     found = scorebed(*command, "--json").json()["methods"]

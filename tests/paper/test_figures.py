@@ -23,7 +23,12 @@ GRADIENTS = {
     "score_has_lower_bias": True,
 }
 SETTINGS = [
-    *("evaluation.outer=16", "evaluation.inner=200", "evaluation.references=false"),
+    *(
+        "evaluation.tight_outer=0",
+        "evaluation.outer=16",
+        "evaluation.inner=200",
+        "evaluation.references=false",
+    ),
     *("score.steps=32", "score.batch=8", "score.width=8", "score.blocks=1", "score.heads=1"),
     *("policy_training.steps=4", "policy_training.batch=8", "policy_training.monitor_inner=50"),
 ]

@@ -116,6 +116,15 @@ def test_what_the_paper_fixes_stays(scale):
         assert [getattr(training, k) for k in kept] == [getattr(full, k) for k in kept]
 
 
+def test_gradients_are_clipped_at_one_below_scale_one():
+    """The score's norm of 600 is one of batches of 1,024; one that is smaller than 1 stays."""
+    row = ROWS["location-finding-score-P1"]
+    clips = [to_values(planned(row, scale)[0])["score"]["clip"] for scale in (1.0, 0.5, 0.002)]
+    assert clips == [600.0, 1.0, 1.0]
+    values = {"policy_training": {"steps": 10, "batch": 64, "clip": 0.3}}
+    assert scaled_settings(values, 0.5)["policy_training.clip"] == 0.3
+
+
 def test_rates_rise_as_steps_fall_and_no_further_than_the_limit():
     values = {
         "policy_training": {

@@ -7,12 +7,14 @@ import time
 
 import pytest
 
+from pools import Here
 from scorebed.errors import InvalidValueError
-from scorebed.paper import units
+from scorebed.paper import shared, units
 from scorebed.paper.study import Study
-from scorebed.paper.units import Unit, UnitPlan, carry_out, find_record, finished
+from scorebed.paper.units import Unit, UnitPlan, carry_out, diverged, find_record, finished
 from scorebed.runs.lock import Lock
 from scorebed.runs.stage import Progress
+from scorebed.training.fit import TrainingStoppedError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,6 +41,15 @@ class Counted(Unit):
         return {"square": self.number**2, "infinite": float("inf")}
 
 
+@dataclasses.dataclass(frozen=True)
+class Diverging(Counted):
+    """A unit whose training stops before its end."""
+
+    def carry_out(self, study, *, progress):
+        super().carry_out(study, progress=progress)
+        raise TrainingStoppedError("training stopped at step 30")
+
+
 def study(tmp_path, **settings):
     return Study(out=tmp_path / "out", **{"scale": 0.5, **settings})
 
@@ -54,6 +65,37 @@ def test_a_unit_is_carried_out_once_and_its_record_says_by_what(tmp_path):
     assert first.settings["unit"] == {"number": 3}
     kept = json.loads((asked.records_folder / "unit-3.json").read_text())
     assert (kept["format"], len(kept["hash"])) == (1, 64)
+
+
+def test_a_unit_that_diverges_is_recorded_as_such_and_others_go_on(tmp_path):
+    broken, sound, asked = Diverging(1), Counted(2), study(tmp_path)
+    for _ in range(2):
+        assert list(carry_out([broken, sound], asked, progress=Progress())) == ["unit-2"]
+    assert broken.done == [0.5], "not carried out again"
+    assert list(finished([broken, sound], asked)) == ["unit-2"]
+    (reason,) = diverged([broken, sound], asked).values()
+    assert "stopped at step 30" in reason
+
+
+def test_units_are_shared_out_among_workers_and_a_poisonous_one_is_reported(tmp_path, monkeypatch):
+    asked_for = [Counted(1), Diverging(2), Counted(3), Counted(4)]
+
+    class Item:
+        @staticmethod
+        def units(study):
+            del study
+            return asked_for
+
+    monkeypatch.setattr(shared, "chosen_items", lambda _: [Item])
+    asked = study(tmp_path, overrides=("seed=3",), records=tmp_path / "records")
+    carry_out(asked_for[:1], asked, progress=Progress())
+    pool = Here(poison="unit-4")
+    failed = shared.share_units("table1", asked_for, asked, pool, progress=Progress())
+    assert failed == {"unit-4": "poison"}
+    assert sorted(pool.done) == ["unit-2", "unit-3"]
+    assert [unit.done for unit in asked_for] == [[0.5], [0.5], [0.5], []]
+    # The command itself then finds all records but one.
+    assert list(carry_out(asked_for[:3], asked, progress=Progress())) == ["unit-1", "unit-3"]
 
 
 @pytest.mark.parametrize(

@@ -41,5 +41,5 @@ def test_a_longer_experiment_is_refused_before_it_starts():
 
 
 def test_designs_of_another_dimension_are_refused():
-    with pytest.raises(InvalidValueError, match="one row of 1 coordinates"):
+    with pytest.raises(InvalidValueError, match="one row of 1 numbers"):
         Static(jnp.zeros((3, 2)), Gravimetry().designs)

@@ -44,7 +44,8 @@ RECORD = bounds(1.2345) | {
     "nle_evaluation": 6144006144,
     "seconds": {"score-0": 1234.56, "policy-0-0": 5.0, "total": 1239.6},
     "references": {
-        "random": bounds(0.7, 0.02) | {"designs": "uniform <designs> in the box"},
+        "random": bounds(0.7, 0.02)
+        | {"designs": "uniform <designs> in the box", "advantage": 0.5345, "advantage_se": 0.0042},
         "static": bounds(0.625) | {"designs": "static designs", "lower": None},
     },
 }
@@ -176,12 +177,12 @@ def finished(tmp_path_factory):
 
 def test_the_tables_hold_the_numbers_of_the_record(finished):
     tables = Page(finished).tables
-    assert [row[:5] for row in tables["bounds"][1:]] == [
-        ["policy (static)", "1.234 ± 0.013", "1.484 ± 0.037", "2,048", "1,000,000"],
-        ["random", "0.700 ± 0.013", "0.950 ± 0.037", "2,048", "1,000,000"],
-        ["static", "— ± 0.013", "0.875 ± 0.037", "2,048", "1,000,000"],
+    assert [row[:6] for row in tables["bounds"][1:]] == [
+        ["policy (static)", "1.234 ± 0.013", "1.484 ± 0.037", "—", "2,048", "1,000,000"],
+        ["random", "0.700 ± 0.013", "0.950 ± 0.037", "+0.534 ± 0.004", "2,048", "1,000,000"],
+        ["static", "— ± 0.013", "0.875 ± 0.037", "—", "2,048", "1,000,000"],
     ]
-    assert [row[5] for row in tables["bounds"][2:]] == [
+    assert [row[6] for row in tables["bounds"][2:]] == [
         "uniform <designs> in the box",
         "static designs",
     ]

@@ -155,6 +155,25 @@ def test_a_file_that_is_no_history_is_refused(tmp_path, fault):
         read_history(path, of("ControlledSystem"))
 
 
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"\x89PNG\r\n\x1a\n\x00\xff\xfe", "got a binary file, expected text in UTF-8"),
+        (b"force,position\x00,velocity\n1,2,3\n", "got a binary file"),
+        (b"x" * 3_000_000, "got a line of 3000000 characters"),
+        (b"force,position,velocity\n1,2,3\n" + b"\n" * 2**24, "got more than 16777216 bytes"),
+        (b'"' + b"force [" * 2_000 + b"\n1,2\n", "the name of a quantity|columns"),
+    ],
+)
+def test_no_file_is_too_strange_for_one_line(tmp_path, data, words):
+    """A pattern or a parser that takes its time over a long line would not end here."""
+    path = tmp_path / "past.csv"
+    path.write_bytes(data)
+    with pytest.raises(InvalidValueError, match=words) as refused:
+        read_history(path, of("ControlledSystem"))
+    assert len(str(refused.value)) < 2_000
+
+
 def test_a_mixture_that_does_not_fit_is_refused():
     with pytest.raises(InvalidValueError, match="make the run again"):
         after_history(
@@ -171,6 +190,7 @@ def test_a_run_after_a_history(tmp_path, capsys):
         "policy_training.batch=4",
         "policy_training.inner=3",
         "evaluation.outer=4",
+        "evaluation.tight_outer=0",
         "policy_training.monitor_every=3",
         "policy_training.monitor_inner=8",
         "evaluation.inner=8",

@@ -36,7 +36,7 @@ SETTINGS = [
     *("score.steps=4", "score.batch=8", "score.width=4", "score.particles=2", "score.cloud=2"),
     *("score.seeds=2", "policy_training.steps=4", "policy_training.batch=8"),
     *("policy_training.monitor_every=2", "policy_training.monitor_inner=9"),
-    *("evaluation.outer=8", "evaluation.inner=20"),
+    *("evaluation.outer=8", "evaluation.inner=20", "evaluation.tight_outer=0"),
     *("evaluation.select_outer=8", "evaluation.select_inner=9"),
     *("policies=3", "repeats=2", "evaluation.references=false"),
 ]
@@ -197,7 +197,9 @@ def test_a_repeat_that_there_is_not_and_scores_both_fresh_and_taken_over_are_ref
 
 
 def test_static_designs_to_compare_with_have_a_ledger_of_their_own(shared_scores, tmp_path):
-    """Training and watching them, from what is written of their stage."""
+    """Training and watching each of the three starts, from what is written of their stage, and
+    choosing among them.
+    """
     path = shutil.copytree(shared_scores, tmp_path / "run")
     run = load(path)
     with RunFolder.open(path).acquire() as folder:
@@ -206,9 +208,10 @@ def test_static_designs_to_compare_with_have_a_ledger_of_their_own(shared_scores
         assert reference is not None
         static = make_policy("static", run.task, key=jax.random.key(0))
         save(path / "static.safetensors", static, run.task, policy="static")
-        folder.write_json_atomic("static.json", {"steps": [8], "survivors": [0], "nle": 777})
+        stage = {"steps": [8] * 3, "survivors": [0, 1, 2], "nle": 777}
+        folder.write_json_atomic("static.json", stage)
         work._static(reference[0], None)
-        assert work.ledgers.references.spent == 777 + 4 * 128 * (9 + 1) * T
+        assert work.ledgers.references.spent == 777 + 3 * (4 * 128 + 8) * (9 + 1) * T
         assert work.ledgers.training.spent == 0
 
 

@@ -80,6 +80,7 @@ BY_NAME = {
     "bins": st.integers(2, 1000),
     "trajectories": st.integers(2, 2**31 - 1),
     "moves": st.integers(0, 1000),
+    "tight_outer": st.integers(0, 2**31 - 1),
 }
 
 
@@ -194,6 +195,7 @@ def test_a_configuration_cannot_be_changed_and_every_key_is_described(config):
         "jointvarpost": 9,
         "iosmc": 6,
         "static": 1,
+        "predictive": 10,
     }
     assert all(len(settings_of(part)) for part in (TABLES | OPTIONAL).values())
 

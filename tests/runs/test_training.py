@@ -9,15 +9,19 @@ import time
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.random as jr
 import numpyro.distributions as dist
 import pytest
 from tiny_runs import finish, same_parameters, train
 
+from scorebed.bounds.contrastive import eig_bounds
 from scorebed.cli._app import run as main
 from scorebed.errors import UnknownNameError
+from scorebed.keys import named
 from scorebed.methods import METHODS
+from scorebed.policies import POLICIES
 from scorebed.presets.reader import PRESETS, preset_values
-from scorebed.runs.artifacts import fingerprint
+from scorebed.runs.artifacts import fingerprint, load_policy
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.load import load
@@ -29,12 +33,12 @@ from scorebed.training.successive_halving import block_size
 
 def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished):
     run = load(finished)
-    named = (
+    fields = (
         "run task method preset policies seed lower lower_se upper upper_se outer inner "
         "ceiling saturated nle"
     )
     written = json.loads((finished / "record.json").read_text())
-    assert set(named.split()) | {"nle_evaluation", "seconds", "references"} <= set(written)
+    assert set(fields.split()) | {"nle_evaluation", "seconds", "references"} <= set(written)
     assert run.record.values() == written
     T, points = run.task.horizon, 4
     score, policies = 60 * 16 * (1 + points) * T + 1024 * T, 2 * 40 * 16 * (1 + points) * T
@@ -42,6 +46,15 @@ def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished)
     assert run.record.nle == score + policies
     assert run.record.bounds.lower <= run.record.bounds.upper + 1e-6
     assert set(run.record.references) == {"random", "static"}
+    for reference in run.record.references.values():  # on common draws: exactly the difference
+        difference = run.record.bounds.lower - reference.lower
+        assert reference.advantage == pytest.approx(difference, abs=1e-9)
+        assert reference.advantage_at_least <= reference.advantage
+    # The draws of the policy's bounds, by their key.
+    static = load_policy(finished / "static.safetensors", POLICIES["static"], run.task)
+    key = named(jr.key(run.record.seed), "bounds-0")
+    same = eig_bounds(run.task, static, outer=32, inner=200, key=key)
+    assert run.record.references["static"].lower == pytest.approx(same.lower, abs=1e-6)
 
 
 def test_a_finished_run_answers_at_once_and_changes_nothing(finished, capsys):

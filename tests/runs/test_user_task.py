@@ -35,7 +35,12 @@ SMALL = [
     "policy_training.monitor_every=3",
     "policy_training.monitor_inner=8",
 ]
-BOUNDS = ["evaluation.outer=4", "evaluation.inner=8", "evaluation.references=false"]
+BOUNDS = [
+    "evaluation.outer=4",
+    "evaluation.tight_outer=0",
+    "evaluation.inner=8",
+    "evaluation.references=false",
+]
 SETTINGS = [part for value in (*SMALL, *BOUNDS, "static.inner=3") for part in ("--set", value)]
 
 

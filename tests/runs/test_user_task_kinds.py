@@ -33,7 +33,7 @@ SCORE = ["steps=20", "batch=8", "width=8"]
 # By table; of the score of a model with a density, of one without.
 SIZES = {
     "policy_training": POLICY,
-    "evaluation": ["outer=16", "inner=8", "select_outer=4", "select_inner=4"],
+    "evaluation": ["outer=16", "tight_outer=0", "inner=8", "select_outer=4", "select_inner=4"],
     "pce": ["inner=3"],
     "static": ["inner=3"],
     "varpost": [*POSTERIOR, *UPFRONT],

@@ -28,8 +28,9 @@ TABLES = {
     "varmarg": ["width=8", "layers=1", *UPFRONT],
     "varpost": [*POSTERIOR, *UPFRONT],
     "jointvarpost": POSTERIOR,
+    "predictive": ["width=8", "particles=2", *UPFRONT],
     "iosmc": ["trajectories=8", "particles=8"],
-    "evaluation": ["outer=32", "inner=200", "select_outer=16", "select_inner=50"],
+    "evaluation": ["outer=32", "tight_outer=0", "inner=200", "select_outer=16", "select_inner=50"],
 }
 
 

@@ -19,6 +19,7 @@ from scorebed.rollout import pilot_runs
 from scorebed.samplers.paper import paper_sampler
 from scorebed.scores.conservative import Transformer
 from scorebed.scores.exact import ExactScore
+from scorebed.scores.transformer import FREQUENCY_SCALE
 from scorebed.tasks.library.location import LocationFinding
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.training.score import (
@@ -31,6 +32,9 @@ from scorebed.training.score import (
 
 TINY = {"width": 32, "blocks": 1, "heads": 2, "features": 32, "hidden": (32, 32)}
 SMALL = {"width": 64, "blocks": 1, "heads": 4, "features": 64, "hidden": (64, 64)}
+# Made for 190,000 steps, the authors' frequencies of 0.1 learn slowly; a few hundred need larger
+# ones (docs/decisions/026).
+FEW_STEPS = 0.5
 LITERAL = 628.3  # 2π · 10 over 0.1: the frequencies of the text over those of the program
 
 
@@ -116,13 +120,14 @@ def test_a_potential_learns_a_known_score_and_collapses_with_the_frequencies_of_
 
 @pytest.mark.slow
 def test_on_the_linear_gaussian_task_it_comes_within_a_tenth_of_the_exact_score():
-    fit = training(LinearGaussian(), True, Transformer(**SMALL), steps=1000, batch=256, rate=4e-3)
+    kind = Transformer(**SMALL, frequency_scale=FEW_STEPS)
+    fit = training(LinearGaussian(), True, kind, steps=1000, batch=256, rate=4e-3)
     found = np.asarray(fit.errors(fit.train(fit.start)))
     assert (found < 0.1).all(), found
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("frequency_scale", "most"), [(0.1, 0.65), (0.5, 0.5)])
+@pytest.mark.parametrize(("frequency_scale", "most"), [(FREQUENCY_SCALE, 0.65), (FEW_STEPS, 0.5)])
 def test_on_location_finding_it_learns_most_of_the_outcomes_part(frequency_scale, most):
     """Against conditional scores, whose own noise is about a third of their size. The squared error
     is below a half with the authors' frequencies, the error itself with larger ones.

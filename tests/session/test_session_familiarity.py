@@ -9,7 +9,7 @@ from live_runs import make_run
 
 from scorebed.runs.load import load
 from scorebed.scores.exact import ExactScore
-from scorebed.session.familiarity import LEAST, Pool
+from scorebed.session.familiarity import LEAST, DesignPool
 from scorebed.session.posterior import QUANTILES
 from scorebed.session.session import Session
 from scorebed.session.what_if import typical_outcomes
@@ -25,15 +25,17 @@ def session(run, db):
 def test_a_pool_reaches_as_far_as_its_own_spacing():
     task = make_task("linear-gaussian")  # designs from -2 to 2, normalised to -1 to 1
     even = jnp.linspace(-1.0, 0.0, 101)
-    dense = Pool(task, jnp.broadcast_to(even[:, None, None], (101, 3, 1)))
+    dense = DesignPool(task, jnp.broadcast_to(even[:, None, None], (101, 3, 1)))
     assert dense.holds(0, (-0.5,))
     assert dense.holds(0, (2 * LEAST - 0.01,))
     assert not dense.holds(0, (2 * LEAST + 0.02,))
-    sparse = Pool(task, jnp.broadcast_to(jnp.asarray([-2.0, -1.0, 0.0])[:, None, None], (3, 3, 1)))
+    sparse = DesignPool(
+        task, jnp.broadcast_to(jnp.asarray([-2.0, -1.0, 0.0])[:, None, None], (3, 3, 1))
+    )
     assert sparse.holds(1, (1.9,))  # twice the spacing of the pool
     assert sparse.holds(3, (2.0,))  # past the last step nothing is known
     # Steps have pools of their own.
-    apart = Pool(task, jnp.stack([jnp.full((101, 1), -1.0), jnp.full((101, 1), 1.0)], 1))
+    apart = DesignPool(task, jnp.stack([jnp.full((101, 1), -1.0), jnp.full((101, 1), 1.0)], 1))
     assert apart.holds(0, (-1.0,))
     assert not apart.holds(1, (-1.0,))
 
@@ -62,7 +64,7 @@ def test_the_score_has_its_own_reach(run, db):
     scored = dataclasses.replace(run, score=ExactScore(run.task))
     with Session.create(scored, db=db, seed=3) as session:
         session.propose()
-        session._familiarity._sampler = Pool(run.task, jnp.full((101, 3, 1), 1.0))
+        session._familiarity._sampler = DesignPool(run.task, jnp.full((101, 3, 1), 1.0))
         session.observe(0.5, -1.9)
         session.finish()
         assert any(

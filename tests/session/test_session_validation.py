@@ -6,8 +6,10 @@ import math
 
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
+import scorebed as sb
 from scorebed.errors import InvalidValueError
 from scorebed.session import validation
 from scorebed.session.validation import (
@@ -19,6 +21,7 @@ from scorebed.session.validation import (
     parse_limits,
 )
 from scorebed.tasks import make_task
+from scorebed.tasks.declare import categories, counts, ranges
 
 ONE, FOUR = make_task("linear-gaussian"), make_task("double-link")
 
@@ -230,3 +233,52 @@ def test_numbers_from_python_are_checked_once(session, checks):
     session.exchange(0.5, 1.25)
     session.observe(0.25)
     assert checks == ["the outcome", "the design used", "the outcome"]
+
+
+# ---- outcomes and designs of few values
+
+
+class Answered(sb.IID, sb.Discrete):
+    """An answer and a count, of designs from lists."""
+
+    horizon = 2
+    prior = sb.parameters({"bias": dist.Normal(0.0, 1.0)})
+    outcomes = categories("answer", ("no", "not sure", "yes")) + counts("clicks", at_most=9)
+    designs = ranges({"dose [mg]": [0.1, 0.2, 0.4], "route": ["oral", "vein"]})
+
+    def probabilities(self, theta, state, xi):
+        del theta, state, xi
+        return [jnp.ones(3) / 3, jnp.ones(10) / 10]
+
+
+ANSWERED = Answered()
+
+
+@pytest.mark.parametrize(
+    ("typed", "y", "xi"),
+    [
+        ("yes 3", (2.0, 3.0), None),
+        ("Not Sure 0", (1.0, 0.0), None),
+        ("2 9", (2.0, 9.0), None),
+        ("no 1 @ 0.2 vein", (0.0, 1.0), (0.2, 1.0)),
+        ("no 1 @ 0.4 0", (0.0, 1.0), (0.4, 0.0)),
+    ],
+)
+def test_answers_are_entered_by_name_or_number(typed, y, xi):
+    assert parse_entry(ANSWERED, typed) == (y, xi)
+
+
+@pytest.mark.parametrize(
+    "typed", ["maybe 3", "3 3", "yes 10", "yes 1.5", "yes -1", "yes", "yes 1 @ 0.3 oral", "nosy 1"]
+)
+def test_a_value_that_is_not_there_is_refused(typed):
+    with pytest.raises(InvalidValueError, match=r"Fix: ") as refused:
+        parse_entry(ANSWERED, typed)
+    assert "\n" not in str(refused.value)
+
+
+def test_values_from_a_program_may_be_names_and_are_rounded_to_the_list():
+    assert check_outcome(ANSWERED, ["yes", 3]) == (2.0, 3.0)
+    assert check_design(ANSWERED, np.float32([0.1, 1.0])) == (0.1, 1.0)
+    with pytest.raises(InvalidValueError, match=r"one of 0 \(no\), 1 \(not sure\), 2 \(yes\)"):
+        check_outcome(ANSWERED, [5, 3])

@@ -215,7 +215,7 @@ def test_a_bad_cholesky_factor_is_refused() -> None:
 def test_a_bad_marginal_is_refused() -> None:
     for distribution in (
         dist.Normal(0.0, 1.0).expand([2]),
-        dist.Normal(0.0, 1.0).expand([3]).to_event(1),
+        dist.Normal(0.0, 1.0).expand([2]).to_event(1),
     ):
         with pytest.raises(InvalidValueError, match=r"the prior of a, b, c, got batch shape.*Fix:"):
             Marginal(tuple(map(Quantity, "abc")), distribution)

@@ -46,7 +46,7 @@ from scorebed.inference.smc import TARGET, require_settings, update_smc
 from scorebed.policies.base import Policy
 from scorebed.rollout import price
 from scorebed.tasks.base import State, Task, require_data_states
-from scorebed.tasks.spaces import Box, Space
+from scorebed.tasks.spaces import Space
 
 PARTICLES = 256
 OUTER = 128
@@ -75,7 +75,7 @@ NO_GAIN = (
 )
 
 
-class Belief(eqx.Module):
+class ParticleBelief(eqx.Module):
     """p(θ | h_t) as weighted particles, and the history h_t, in arrays whose shapes do not change
     with t.
 
@@ -176,10 +176,10 @@ class Myopic(Policy):
         # floats would not do: some are NaN or denormal, and need not survive a copy.
         return jr.uniform(key, (horizon, 2))
 
-    def init(self) -> Belief:
+    def init(self) -> ParticleBelief:
         T, dtype = self.task.horizon, self.start.dtype
         zero = jnp.zeros((), int)
-        return Belief(
+        return ParticleBelief(
             self.start,
             jax.vmap(self.task.prior.from_latent)(self.start),
             jnp.zeros(len(self.start), dtype),
@@ -190,7 +190,7 @@ class Myopic(Policy):
             passes=zero,
         )
 
-    def design(self, memory: Belief, noise: Float[Array, " 2"]) -> Float[Array, " dx"]:
+    def design(self, memory: ParticleBelief, noise: Float[Array, " 2"]) -> Float[Array, " dx"]:
         memory, noise = jax.lax.stop_gradient((memory, noise))
         key_draws, key_past, key_moves = jr.split(_key_of(noise), 3)
         draws = self._draws(memory, key=key_draws)
@@ -225,7 +225,9 @@ class Myopic(Policy):
         gain, xi = jax.lax.scan(search, start, (scales, jnp.stack(moves)))[0]
         return eqx.error_if(xi, jnp.isneginf(gain), NO_GAIN)
 
-    def update(self, memory: Belief, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Belief:
+    def update(
+        self, memory: ParticleBelief, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> ParticleBelief:
         memory, xi, y = jax.lax.stop_gradient((memory, xi, y))
         over_particles = jax.vmap(self.task.log_prob, in_axes=(None, 1, None, None))
         log_weights = memory.log_weights + over_particles(
@@ -239,14 +241,14 @@ class Myopic(Policy):
             TOO_LONG.format(self.task.horizon),
         )
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
-        memory = Belief(
+        memory = ParticleBelief(
             memory.z, memory.theta, log_weights, ys, xis, memory.known, t + 1, memory.passes
         )
         # A loop of one round or none, where a `cond` would do: under `vmap` a `cond` computes both
         # branches always, a loop computes nothing if no trajectory of the batch is in need.
         return jax.lax.while_loop(_degenerate, lambda belief: self._renew(belief), memory)
 
-    def eig(self, memory: Belief, xi: Float[Array, " dx"], *, key: PRNGKeyArray) -> Scalar:
+    def eig(self, memory: ParticleBelief, xi: Float[Array, " dx"], *, key: PRNGKeyArray) -> Scalar:
         """Information gain to be expected of one outcome at ξ, estimated as the search does it.
         outer · N NLE.
         """
@@ -265,7 +267,7 @@ class Myopic(Policy):
         T, passes = self.task.horizon, 1 + self.levels * self.moves
         return self.nle_lower + len(self.start) * passes * (T * (T + 1) // 2)
 
-    def nle(self, memory: Belief) -> int:
+    def nle(self, memory: ParticleBelief) -> int:
         """What an experiment has cost so far, exactly; not inside compiled code.
 
         As elsewhere, what a batch computes for members that need it not, and padding, is not
@@ -276,12 +278,12 @@ class Myopic(Policy):
     def _nle_per_step(self) -> int:
         return len(self.start) * (self.candidates * (1 + self.rounds) * self.outer + 1)
 
-    def _state(self, memory: Belief) -> State:
+    def _state(self, memory: ParticleBelief) -> State:
         """The state before the next step."""
         return self.task.state_before(memory.ys, memory.observed)
 
     def _draws(
-        self, memory: Belief, *, key: PRNGKeyArray
+        self, memory: ParticleBelief, *, key: PRNGKeyArray
     ) -> tuple[Int[Array, " n"], Float[Array, "n dy"]]:
         """Numbers of the particles that make the outcomes, and the outcomes' noise."""
         key_theta, key_noise = jr.split(key)
@@ -290,7 +292,7 @@ class Myopic(Policy):
 
     def _gain(
         self,
-        memory: Belief,
+        memory: ParticleBelief,
         xi: Float[Array, " dx"],
         chosen: Int[Array, " n"],
         noise: Float[Array, "n dy"],
@@ -312,7 +314,7 @@ class Myopic(Policy):
 
     def _first_candidates(
         self,
-        memory: Belief,
+        memory: ParticleBelief,
         wide: Float[Array, "C dx"],
         moves: Float[Array, "C dx"],
         *,
@@ -329,10 +331,11 @@ class Myopic(Policy):
             place = functools.partial(
                 self.task.feasible.place, previous=self._previous(memory), step=memory.observed
             )
-            xis, near = jax.vmap(place)(xis), self._allowed(memory, near)
+            xis = jax.vmap(place)(xis)
+        near = self._allowed(memory, near)
         return xis.at[-half:].set(jnp.where(memory.observed > 0, near, xis[-half:]))
 
-    def _previous(self, memory: Belief) -> Float[Array, " dx"]:
+    def _previous(self, memory: ParticleBelief) -> Float[Array, " dx"]:
         """The last design, or what a constraint says was before the first."""
         start = (
             memory.xis[0]
@@ -341,13 +344,13 @@ class Myopic(Policy):
         )
         return jnp.where(memory.observed > 0, memory.xis[memory.observed - 1], start)
 
-    def _allowed(self, memory: Belief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
+    def _allowed(self, memory: ParticleBelief, xis: Float[Array, "C dx"]) -> Float[Array, "C dx"]:
         """Designs moved into the range that a constraint leaves."""
         if self.task.feasible is None:
-            return xis
+            return self.task.designs.nearest(xis)
         return jnp.clip(xis, *self.task.feasible.interval(self._previous(memory), memory.observed))
 
-    def _renew(self, memory: Belief) -> Belief:
+    def _renew(self, memory: ParticleBelief) -> ParticleBelief:
         """Particles of equal weights from those of the history `known`."""
         after = update_smc(
             self.task,
@@ -362,10 +365,12 @@ class Myopic(Policy):
         )
         passes = memory.passes + after.passes * after.steps
         even, observed = jnp.zeros_like(memory.log_weights), memory.observed
-        return Belief(after.z, after.theta, even, memory.ys, memory.xis, observed, observed, passes)
+        return ParticleBelief(
+            after.z, after.theta, even, memory.ys, memory.xis, observed, observed, passes
+        )
 
 
-def _degenerate(memory: Belief) -> Array:
+def _degenerate(memory: ParticleBelief) -> Array:
     """Whether the particles are worth less than half of their number. Never with equal weights."""
     return effective_sample_size(memory.log_weights) < TARGET * len(memory.log_weights)
 
@@ -387,13 +392,15 @@ def _all_over(space: Space, normals: Float[Array, "n dx"]) -> Float[Array, "n dx
     """Designs spread over the space: uniform in a box, with its corners if they are few; Gaussian
     without limits.
     """
-    if not isinstance(space, Box):
+    if not space.bounded:
         return space.constrain(SPREAD * normals)
-    low, high = jnp.asarray(space.low, normals.dtype), jnp.asarray(space.high, normals.dtype)
+    if space.listed:
+        return space.evenly(ndtr(normals))
+    low, high = (jnp.asarray(end, normals.dtype) for end in space.limits)
     xis = low + (high - low) * ndtr(normals)
     if 2 * 2**space.dim > len(xis):
         return xis
-    corners = np.asarray(list(itertools.product(*zip(space.low, space.high, strict=True))))
+    corners = np.asarray(list(itertools.product(*zip(*space.limits, strict=True))))
     return xis.at[: len(corners)].set(jnp.asarray(corners, xis.dtype))
 
 
@@ -401,7 +408,7 @@ def _around(
     space: Space, xi: Float[Array, "*n dx"], moves: Float[Array, "n dx"]
 ) -> Float[Array, "n dx"]:
     """ξ moved by `moves`, in units of the space; what leaves a box stops at its limits."""
-    if not isinstance(space, Box):
+    if not space.bounded:
         return space.constrain(space.unconstrain(xi) + moves)
-    low, high = jnp.asarray(space.low, moves.dtype), jnp.asarray(space.high, moves.dtype)
+    low, high = (jnp.asarray(end, moves.dtype) for end in space.limits)
     return jnp.clip(xi + (high - low) / 2 * moves, low, high)

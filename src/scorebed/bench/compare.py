@@ -15,6 +15,7 @@ import jax
 
 from scorebed.bench.reuse import require_same, timed_settings
 from scorebed.bounds.contrastive import SATURATED
+from scorebed.cluster.pool import Pool
 from scorebed.errors import ScorebedError, UnknownNameError
 from scorebed.methods import METHODS
 from scorebed.presets import DEFAULT_PRESET
@@ -32,7 +33,7 @@ from scorebed.runs.user_parts import BUILT_IN, METHOD, UserParts, is_from_file, 
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
 
-COLUMNS = ("method", "lower bound", "upper bound", "NLE", "seconds")
+COLUMNS = ("method", "lower bound", "upper bound", "NLE per repeat", "NLE", "seconds")
 WITHOUT_REFERENCES = "evaluation.references=false"
 ALL = "all"
 
@@ -58,6 +59,11 @@ class Entry(NamedTuple):
         return training_seconds(self.record)
 
     @property
+    def nle_per_repeat(self) -> int:
+        """The most that a repeat has spent on training, what it shares with others in full."""
+        return max((each.nle for each in self.record.repeats or ()), default=self.record.nle)
+
+    @property
     def saturated(self) -> bool:
         """Whether its lower bound is saturated, that is, close to log(M+1)."""
         return self.record.bounds.saturated > SATURATED
@@ -67,7 +73,8 @@ class Entry(NamedTuple):
         bounds = self.record.bounds
         lower = f"{bounds.lower:.3f} ± {bounds.lower_se:.3f}" + (" *" if self.saturated else "")
         upper = f"{bounds.upper:.3f} ± {bounds.upper_se:.3f}"
-        return [self.method, lower, upper, f"{self.record.nle:,}", f"{self.seconds:.0f}"]
+        spent = [f"{nle:,}" for nle in (self.nle_per_repeat, self.record.nle)]
+        return [self.method, lower, upper, *spent, f"{self.seconds:.0f}"]
 
 
 def training_seconds(record: Record) -> float:
@@ -134,6 +141,48 @@ def compare(
         # Nothing that one method compiled serves another, and it would be held to the end.
         jax.clear_caches()
     return sorted(entries, key=lambda entry: -entry.record.bounds.lower)
+
+
+def share_methods(
+    task_name: str,
+    methods: Sequence[str],
+    spending: Spending,
+    out: Path,
+    pool: Pool,
+    *,
+    preset: str = DEFAULT_PRESET,
+    overrides: Sequence[str] = (),
+    progress: Progress,
+) -> dict[str, str]:
+    """Train every method by the workers of a pool, each in its own folder below `out`, where
+    `compare` finds it; why some of them failed.
+    """
+    make_folder(out)
+    given = (str(out.resolve()), preset, list(overrides))
+    pieces = {method: (task_name, method, list(spending), *given) for method in methods}
+    done: list[str] = []
+
+    def on_done(name: str) -> None:
+        done.append(name)
+        progress.update(len(done), name)
+
+    progress.begin(f"methods by {pool.workers} workers", len(pieces), 0)
+    failed = pool.run(train_method, pieces, on_done=on_done).failed
+    progress.end(f"{len(done)} of {len(pieces)} methods")
+    return failed
+
+
+def train_method(
+    task_name: str,
+    method: str,
+    spending: Sequence[Any],
+    out: str,
+    preset: str,
+    overrides: Sequence[str],
+) -> None:
+    """One method of a comparison, on a worker: it leaves a finished run."""
+    how: dict[str, Any] = {"preset": preset, "overrides": overrides, "progress": Progress()}
+    compare(task_name, [method], Spending(*spending), Path(out), **how)
 
 
 def _request(

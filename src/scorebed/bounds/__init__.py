@@ -11,6 +11,7 @@ from jaxtyping import PRNGKeyArray
 
 from scorebed.bounds.base import Bound, Bounds, OnGroup, silent
 from scorebed.bounds.contrastive import Contrastive
+from scorebed.bounds.grouped import Grouped
 from scorebed.bounds.importance import Importance, LaplaceImportance
 from scorebed.bounds.posterior import PosteriorBound
 from scorebed.bounds.smc import SMC
@@ -43,6 +44,11 @@ class Tight(Bound):
 
     def nle(self, task: Task, outer: int, inner: int) -> int | None:
         return self.for_task(task).nle(task, outer, inner)
+
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> Grouped | None:
+        return self.for_task(task).grouped(task, outer=outer, inner=inner)
 
     def for_task(self, task: Task) -> Bound:
         if task.tight_bound is None:

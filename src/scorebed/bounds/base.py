@@ -5,14 +5,18 @@ finds them.
 import abc
 import math
 from collections.abc import Callable
-from typing import ClassVar, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 import equinox as eqx
 from jaxtyping import PRNGKeyArray
 
+from scorebed.bounds.groups import GroupSums
 from scorebed.errors import NoDensityError, require
 from scorebed.policies.base import Policy
 from scorebed.tasks.base import Task
+
+if TYPE_CHECKING:
+    from scorebed.bounds.grouped import Grouped
 
 SATURATED = 0.05  # share of saturated trajectories above which the lower bound is loose
 
@@ -43,6 +47,8 @@ class Bounds(eqx.Module):
             the prior, and more by what a better proposal has learned (`bounds/importance.py`).
         saturated: share of the trajectories at which the lower bound says little but its ceiling.
         nle: likelihood evaluations spent.
+        groups: sums over groups of trajectories that share no draws, for paired differences; None
+            of a bound that keeps none.
 
     Example:
         >>> task = sb.make_task("linear-gaussian")
@@ -61,6 +67,7 @@ class Bounds(eqx.Module):
     ceiling: float
     saturated: float
     nle: int
+    groups: GroupSums | None = None
 
     def __str__(self) -> str:
         lower = f"{self.lower:.3f} ± {self.lower_se:.3f} ≤ EIG"
@@ -90,8 +97,12 @@ class Bound(eqx.Module):
     Methods:
         __call__: the bounds of a task and a policy.
         supports: refuse a task that it is not for; by default none.
-        nle: the likelihood evaluations of a call, if they are known beforehand.
+        nle: the likelihood evaluations of a call, if they are known beforehand, without those of
+            the policy's own designs.
+        experiments: how many experiments of the policy a call simulates; by default `outer`.
+        nle_with: the likelihood evaluations of a call in all, for a policy whose designs take some.
         for_task: the bound that is used for a task; by default this one.
+        grouped: the same bounds as groups that several processes may share; by default None.
 
     Example:
         >>> class Fewer(sb.Bound):
@@ -123,14 +134,36 @@ class Bound(eqx.Module):
         del task
 
     def nle(self, task: Task, outer: int, inner: int) -> int | None:
-        """Likelihood evaluations of a call; None where only the call itself knows."""
+        """Likelihood evaluations of a call; None where only the call itself knows. A policy's own,
+        for its designs, are not among them.
+        """
         del task, outer, inner
         return None
+
+    def experiments(self, outer: int) -> int:
+        """Experiments of the policy that a call simulates."""
+        return outer
+
+    def nle_with(self, design_nle: int, task: Task, outer: int, inner: int) -> int | None:
+        """`nle`, and those of a policy that spends `design_nle` on the designs of one experiment
+        (`Policy.design_nle`).
+        """
+        cost = self.nle(task, outer, inner)
+        return None if cost is None else cost + self.experiments(outer) * design_nle
 
     def for_task(self, task: Task) -> "Bound":
         """The bound that is used for a task: this one, unless it stands for a choice."""
         del task
         return self
+
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> "Grouped | None":
+        """The same bounds as groups that several processes may share; None where they cannot be
+        cut.
+        """
+        del task, outer, inner
+        return None
 
     @property
     def monitor(self) -> "Bound":

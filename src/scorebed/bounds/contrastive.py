@@ -12,6 +12,7 @@ Where only some parameters are of interest the first term is an average over the
 (`bounds/nuisance.py`)."""
 
 import math
+from collections.abc import Sequence
 from typing import ClassVar
 
 import equinox as eqx
@@ -24,6 +25,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from scorebed.bounds.base import SATURATED as SATURATED
 from scorebed.bounds.base import Bound, OnGroup, require_density, require_sizes, silent, size
 from scorebed.bounds.base import Bounds as Bounds
+from scorebed.bounds.grouped import Grouped, GroupValues, bounds_by_groups
+from scorebed.bounds.groups import GroupSums
 from scorebed.bounds.nuisance import first_terms
 from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
 from scorebed.inference.importance import NEGLIGIBLE
@@ -36,6 +39,7 @@ from scorebed.tasks.nuisance import check_interest, has_nuisance
 CHUNK = 4096
 GROUPS = 16  # at least: fewer would leave the standard error itself uncertain by more than a fifth
 LARGEST_GROUP = 256
+DROPPED_ONE_IN = 1000  # trajectories that may be lost to an overflow of the model
 OUTER = 2048
 INNER = 1_000_000
 
@@ -51,8 +55,9 @@ def eig_bounds(
 ) -> Bounds:
     """Bounds by contrastive draws of the prior: sPCE from below and sNMC from above.
 
-    outer · (inner + 1) · T NLE; with nuisance parameters outer · (2 inner + 1) · T. The lower bound
-    is loose where the EIG comes near log(M+1): see `Bounds.saturated`, and use `tight_bounds`.
+    outer · (inner + 1) · T NLE; with nuisance parameters outer · (2 inner + 1) · T; and what the
+    policy's own designs take. The lower bound is loose where the EIG comes near log(M+1): see
+    `Bounds.saturated`, and use `tight_bounds`.
 
     Arguments:
         task: the experiment; it needs a density.
@@ -78,30 +83,56 @@ def eig_bounds(
         True
     """
     require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
-    groups = min(max(GROUPS, -(-outer // LARGEST_GROUP)), outer)
     check_interest(task, key=named(key, "interest"))
-    ceiling = math.log(inner + 1)
-    sizes = [outer // groups + (g < outer % groups) for g in range(groups)]
-    lowers, uppers = [], []
-    for g, count in enumerate(sizes):
-        each = _group_bounds(task, policy, count, inner, named(key, g))
-        lowers.append(np.asarray(each[0], np.float64))
-        uppers.append(np.asarray(each[1], np.float64))
-        on_group(g + 1, groups)
-    saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
-    lower, lower_se = _mean_over_groups(lowers)
-    upper, upper_se = _mean_over_groups(uppers)
-    lower = min(lower, ceiling)  # rounding may have carried it past the ceiling
-    return Bounds(
-        lower,
-        lower_se,
-        upper,
-        upper_se,
-        outer,
-        inner,
-        ceiling,
-        saturated,
-        bounds_nle(task, outer, inner),
+    groups = ContrastiveGroups(task, outer, inner)
+    return bounds_by_groups(groups, policy, on_group=on_group, key=key)
+
+
+class ContrastiveGroups(Grouped):
+    """Groups of trajectories, each with contrastive parameters of its own."""
+
+    task: Task
+    outer: int = eqx.field(static=True)
+    inner: int = eqx.field(static=True)
+
+    @property
+    def groups(self) -> int:
+        return min(max(GROUPS, -(-self.outer // LARGEST_GROUP)), self.outer)
+
+    def values(self, policy: Policy, group: int, *, key: PRNGKeyArray) -> GroupValues:
+        count = self.outer // self.groups + (group < self.outer % self.groups)
+        lower, upper = _group_bounds(self.task, policy, count, self.inner, named(key, group))
+        return {"lower": np.asarray(lower), "upper": np.asarray(upper)}
+
+    def bounds(self, policy: Policy, found: Sequence[GroupValues]) -> Bounds:
+        lowers, uppers = (
+            [np.asarray(each[side], np.float64) for each in found] for side in ("lower", "upper")
+        )
+        lowers, uppers = _without_overflows(lowers, uppers)
+        ceiling = math.log(self.inner + 1)
+        saturated = float(np.mean(np.concatenate(lowers) > ceiling - math.log(2)))
+        sums = GroupSums.of(lowers, uppers)
+        lower, lower_se = sums.mean_lower()
+        upper, upper_se = sums.mean_upper()
+        lower = min(lower, ceiling)  # rounding may have carried it past the ceiling
+        nle = bounds_nle(self.task, self.outer, self.inner) + self.outer * policy.design_nle
+        sizes = (self.outer, self.inner)
+        return Bounds(lower, lower_se, upper, upper_se, *sizes, ceiling, saturated, nle, sums)
+
+
+def _without_overflows(
+    lowers: list[np.ndarray], uppers: list[np.ndarray]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Without trajectories whose own likelihood is NaN, of which one in a thousand may be dropped;
+    with more of them the bound is NaN.
+    """
+    bad = [np.isnan(lower) | np.isnan(upper) for lower, upper in zip(lowers, uppers, strict=True)]
+    total, count = sum(map(len, bad)), sum(int(each.sum()) for each in bad)
+    if not 0 < count <= max(1, total // DROPPED_ONE_IN) or any(each.all() for each in bad):
+        return lowers, uppers
+    return (
+        [lower[~each] for lower, each in zip(lowers, bad, strict=True)],
+        [upper[~each] for upper, each in zip(uppers, bad, strict=True)],
     )
 
 
@@ -129,6 +160,14 @@ class Contrastive(Bound):
         n, m = size(outer, self.outer), size(inner, self.inner)
         return eig_bounds(task, policy, outer=n, inner=m, on_group=on_group, key=key)
 
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> ContrastiveGroups:
+        self.supports(task)
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        require_sizes(n, m, least_inner=1, usual=(OUTER, INNER))
+        return ContrastiveGroups(task, n, m)
+
     def supports(self, task: Task) -> None:
         require_density(task, "contrastive bounds")
 
@@ -138,19 +177,9 @@ class Contrastive(Bound):
 
 def bounds_nle(task: Task, outer: int, inner: int) -> int:
     """outer·(inner + 1)·T; with nuisance parameters `inner` more for every trajectory's first
-    term.
+    term. The policy's own likelihoods are not among them.
     """
     return outer * (inner * (2 if has_nuisance(task) else 1) + 1) * task.horizon
-
-
-def _mean_over_groups(groups: list[np.ndarray]) -> tuple[float, float]:
-    """Mean over all samples, and its standard error from the spread of the groups' sums."""
-    n = sum(len(group) for group in groups)
-    mean = sum(group.sum() for group in groups) / n
-    if not np.isfinite(mean):
-        return float(mean), math.nan
-    spread = sum((group.sum() - len(group) * mean) ** 2 for group in groups)
-    return float(mean), float(np.sqrt(spread * len(groups) / (len(groups) - 1)) / n)
 
 
 @eqx.filter_jit

@@ -25,12 +25,12 @@ class Gain:
     inner: int
     key: PRNGKeyArray
 
-    @property
-    def nle(self) -> int:
-        """Likelihood evaluations of one call, for a bound that knows them beforehand: all that
-        training is watched by do.
+    def nle(self, design_nle: int) -> int:
+        """Likelihood evaluations of one call, with a policy that spends `design_nle` on the designs
+        of an experiment. The bound has to know its own beforehand: all that training is watched by
+        do.
         """
-        cost = self.bound.nle(self.task, self.outer, self.inner)
+        cost = self.bound.nle_with(design_nle, self.task, self.outer, self.inner)
         assert cost is not None, f"{self.bound.name} is not a bound to watch or choose by"
         return cost
 

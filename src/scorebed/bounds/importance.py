@@ -35,7 +35,7 @@ Everything happens in z: outcomes depend on z through θ alone, so the informati
 about θ even where f has no inverse (the depth floor of gravimetry, a random sign)."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import ClassVar, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -55,6 +55,8 @@ from scorebed.bounds.base import (
     silent,
     size,
 )
+from scorebed.bounds.grouped import Grouped, GroupValues, bounds_by_groups
+from scorebed.bounds.groups import GroupSums
 from scorebed.errors import require
 from scorebed.estimators.log_ratios import lower_log_ratio, upper_log_ratio
 from scorebed.inference.blocks import exchangeable_blocks
@@ -134,11 +136,16 @@ def importance_bounds(
         >>> found.outer, found.inner
         (4, 64)
     """
+    groups = importance_groups(task, outer, inner, propose or usual_proposal)
+    return bounds_by_groups(groups, policy, on_group=on_group, key=key)
+
+
+def importance_groups(task: Task, outer: int, inner: int, propose: Propose) -> "TrajectoryGroups":
+    """The same as groups."""
     require_sizes(outer, inner, least_inner=1, usual=(OUTER, INNER))
     require_orders(task)
-    of_one = Partial(trajectory_bounds, task, propose=propose or usual_proposal, inner=inner)
-    sizes = {"outer": outer, "inner": inner, "group": GROUP}
-    return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
+    of_one = Partial(trajectory_bounds, task, propose=propose, inner=inner)
+    return TrajectoryGroups(task, of_one, outer, inner, GROUP)
 
 
 def require_orders(task: Task) -> None:
@@ -181,6 +188,12 @@ class Importance(Bound):
         n, m = size(outer, self.outer), size(inner, self.inner)
         return importance_bounds(task, policy, outer=n, inner=m, on_group=on_group, key=key)
 
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> "TrajectoryGroups":
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        return importance_groups(task, n, m, usual_proposal)
+
     def supports(self, task: Task) -> None:
         require_orders(task)
 
@@ -221,6 +234,12 @@ class LaplaceImportance(Bound):
             key=key,
         )
 
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> "TrajectoryGroups":
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        return importance_groups(task, n, m, laplace_posterior)
+
     def supports(self, task: Task) -> None:
         require_orders(task)
         gaussian_task(task, "a Laplace proposal")
@@ -229,35 +248,41 @@ class LaplaceImportance(Bound):
         return outer * (inner + 1 + laplace_histories(task)) * task.horizon
 
 
-def bounds_over_trajectories(
-    task: Task,
-    policy: Policy,
-    of_one: Partial,
-    *,
-    outer: int,
-    inner: int,
-    group: int,
-    on_group: OnGroup,
-    key: PRNGKeyArray,
-) -> Bounds:
-    """The mean of bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory, `group` of
-    them at once.
-    """
-    count = min(group, outer)
-    groups = -(-outer // count)
-    found = []
-    for g in range(groups):
+class TrajectoryGroups(Grouped):
+    """Bounds that `of_one(z, ys, xis, key=…)` gives for each trajectory, `size` of them at once."""
+
+    task: Task
+    of_one: Partial
+    outer: int = eqx.field(static=True)
+    inner: int = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+
+    @property
+    def groups(self) -> int:
+        return -(-self.outer // min(self.size, self.outer))
+
+    def values(self, policy: Policy, group: int, *, key: PRNGKeyArray) -> GroupValues:
         # The last group is filled up with further trajectories, which are then dropped: one program
         # serves all.
-        indices = jnp.arange(g * count, (g + 1) * count)
-        found.append(jax.tree.map(np.asarray, _group_bounds(task, policy, of_one, indices, key)))
-        on_group(g + 1, groups)
-    each = jax.tree.map(lambda *parts: np.concatenate(parts)[:outer], *found)
-    lower, lower_se = _mean(each.lower)
-    upper, upper_se = _mean(each.upper)
-    ceiling, saturated = _mean(each.ceiling)[0], float(each.saturated.mean())
-    nle = int(each.histories.astype(np.int64).sum()) * task.horizon
-    return Bounds(lower, lower_se, upper, upper_se, outer, inner, ceiling, saturated, nle)
+        count = min(self.size, self.outer)
+        indices = jnp.arange(group * count, (group + 1) * count)
+        found = _group_bounds(self.task, policy, self.of_one, indices, key)
+        return {name: np.asarray(values) for name, values in found._asdict().items()}
+
+    def bounds(self, policy: Policy, found: Sequence[GroupValues]) -> Bounds:
+        each = {
+            name: np.concatenate([values[name] for values in found])[: self.outer]
+            for name in TrajectoryBounds._fields
+        }
+        lower, lower_se = _mean(each["lower"])
+        upper, upper_se = _mean(each["upper"])
+        ceiling, saturated = _mean(each["ceiling"])[0], float(each["saturated"].mean())
+        nle = int(each["histories"].astype(np.int64).sum()) * self.task.horizon
+        nle += self.outer * policy.design_nle
+        # Trajectories share no draws: each is a group of its own.
+        sums = GroupSums.of(*(np.split(each[side], self.outer) for side in ("lower", "upper")))
+        sizes = (self.outer, self.inner)
+        return Bounds(lower, lower_se, upper, upper_se, *sizes, ceiling, saturated, nle, sums)
 
 
 def usual_proposal(

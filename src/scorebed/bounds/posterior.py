@@ -20,6 +20,7 @@ from jaxtyping import Array, Float, PRNGKeyArray, PyTree, Scalar
 
 from scorebed._jit import jit_once
 from scorebed.bounds.base import Bound, Bounds, OnGroup, silent, size
+from scorebed.bounds.groups import GroupSums
 from scorebed.densities.mixture_posterior import MixturePosterior, PosteriorDensity
 from scorebed.errors import require
 from scorebed.estimators.variational import posterior_gain
@@ -103,6 +104,9 @@ class PosteriorBound(Bound):
         del inner
         return posterior_bound_nle(task, outer, self.steps, self.batch)
 
+    def experiments(self, outer: int) -> int:
+        return self.steps * self.batch + outer
+
 
 def posterior_bound(
     task: Task,
@@ -148,7 +152,10 @@ def posterior_bound(
     gains = np.asarray(_gains(task, policy, trained, outer, named(key, "outer")), np.float64)
     se = float(gains.std(ddof=1) / math.sqrt(outer))
     nle = posterior_bound_nle(task, outer, steps, batch)
-    return Bounds(float(gains.mean()), se, math.nan, math.nan, outer, 0, math.inf, 0.0, nle)
+    nle += (steps * batch + outer) * policy.design_nle
+    each = np.split(gains, outer)
+    sums = GroupSums.of(each, [np.full_like(gain, math.nan) for gain in each])
+    return Bounds(float(gains.mean()), se, math.nan, math.nan, outer, 0, math.inf, 0.0, nle, sums)
 
 
 def posterior_bound_nle(task: Task, outer: int, steps: int, batch: int) -> int:

@@ -38,10 +38,11 @@ from jax.tree_util import Partial
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.bounds.base import Bound, Bounds, OnGroup, require_density, silent, size
+from scorebed.bounds.grouped import bounds_by_groups
 from scorebed.bounds.importance import (
     OUTER,
     TrajectoryBounds,
-    bounds_over_trajectories,
+    TrajectoryGroups,
     usual_proposal,
 )
 from scorebed.errors import require
@@ -121,6 +122,14 @@ def smc_bounds(
         >>> found.inner
         4
     """
+    groups = smc_groups(task, outer, inner, levels, moves, begin or usual_start)
+    return bounds_by_groups(groups, policy, on_group=on_group, key=key)
+
+
+def smc_groups(
+    task: Task, outer: int, inner: int, levels: int, moves: int, begin: Begin
+) -> TrajectoryGroups:
+    """The same as groups."""
     require(
         outer >= 2 and inner >= 2 and levels >= 1 and moves >= 1,
         "the size of a bound by SMC",
@@ -132,13 +141,12 @@ def smc_bounds(
     of_one = Partial(
         smc_trajectory_bounds,
         task,
-        begin=begin or usual_start,
+        begin=begin,
         particles=inner,
         levels=levels,
         moves=moves,
     )
-    sizes = {"outer": outer, "inner": inner, "group": GROUP}
-    return bounds_over_trajectories(task, policy, of_one, **sizes, on_group=on_group, key=key)
+    return TrajectoryGroups(task, of_one, outer, inner, GROUP)
 
 
 def require_annealing(task: Task) -> None:
@@ -183,6 +191,12 @@ class SMC(Bound):
             on_group=on_group,
             key=key,
         )
+
+    def grouped(
+        self, task: Task, *, outer: int | None = None, inner: int | None = None
+    ) -> TrajectoryGroups:
+        n, m = size(outer, self.outer), size(inner, self.inner)
+        return smc_groups(task, n, m, self.levels, self.moves, usual_start)
 
     def supports(self, task: Task) -> None:
         require_annealing(task)

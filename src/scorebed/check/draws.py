@@ -19,6 +19,7 @@ from scorebed.tasks.base import State, Task
 EXPERIMENTS, STEPS = 128, 12  # number of experiments, and of their steps
 # Points (θ, state, ξ) at which sampler and density are compared, and draws at each.
 CONDITIONS, DRAWS = 6, 1024
+FLAT = 1e-5  # the volume of θ's unit slopes in z below which they are dependent
 LATER = 3  # half of these points are so many steps into an experiment
 
 
@@ -51,13 +52,14 @@ class Draws(NamedTuple):
     grad_theta: Any
     grad_y: Any
     grad_xi: Any
+    log_probs: Any  # of every outcome, where they are finitely many
 
 
 def draw_experiments(task: Task, *, key: PRNGKeyArray) -> Experiments:
     """Experiments with random designs, as NumPy arrays."""
     random, k, T = _generator(key), task.prior.dim, min(task.horizon, STEPS)
     zs = random.standard_normal((2, EXPERIMENTS, k))
-    xis = [_designs(task, random, (EXPERIMENTS, T)) for _ in range(2)]
+    xis = [random_designs(task, random, (EXPERIMENTS, T)) for _ in range(2)]
     noise, weights = (
         random.standard_normal((EXPERIMENTS, T, n)) for n in (task.noise_dim, task.outcome_dim)
     )
@@ -75,8 +77,11 @@ def draw_steps(task: Task, *, key: PRNGKeyArray) -> Draws:
     random, steps = _generator(key), min(LATER, task.horizon - 1)
     edges = _edges(task)
     n = CONDITIONS + len(edges)
-    xis = np.concatenate([_designs(task, random, (CONDITIONS,)), edges])
-    before = _designs(task, random, (n, steps)), random.standard_normal((n, steps, task.noise_dim))
+    xis = np.concatenate([random_designs(task, random, (CONDITIONS,)), edges])
+    before = (
+        random_designs(task, random, (n, steps)),
+        random.standard_normal((n, steps, task.noise_dim)),
+    )
     noise = random.standard_normal((n, DRAWS, task.noise_dim))
     given = _single(random.standard_normal((n, task.prior.dim)), xis, *before, noise)
     # Corners at the first step: a constraint may keep later ones away from them.
@@ -115,10 +120,15 @@ def _experiment(
         ) - log_lik
 
     cases = np.concatenate([np.eye(k + dx, dtype=bool), np.arange(k + dx)[None] < k])
-    _, log_det = jnp.linalg.slogdet(jax.jacfwd(task.prior.from_latent)(z))
+    jacobian = jax.jacfwd(task.prior.from_latent)(z)
+    _, log_det = jnp.linalg.slogdet(jacobian)
     gap = task.prior.log_prob(theta) - (
         -0.5 * (z**2).sum() - 0.5 * k * math.log(2 * math.pi) - log_det
     )
+    # A map that is not one-to-one, as that to a simplex, has no density to compare with.
+    rows = jnp.linalg.norm(jacobian, axis=1, keepdims=True)
+    _, log_flat = jnp.linalg.slogdet(jacobian / jnp.maximum(rows, jnp.finfo(rows.dtype).tiny))
+    gap = jnp.where(log_flat < math.log(FLAT), jnp.nan, gap)
     (along,), (pull_xi,) = pull(grad_y), pull(weights)
     change_y, change_log_lik = jax.vmap(change)(jnp.asarray(cases))
     return Experiments(
@@ -170,12 +180,16 @@ def _step(
         )
         return y, noise, jax.jacfwd(sample)(noise), log_prob, grad_theta, grad_y, grad_xi
 
-    return Draws(xi, *jax.vmap(draw)(noises))
+    finite = task.discrete_outcomes and task.has_density
+    chances = task.log_probs(theta, state, xi) if finite else jnp.zeros(0)
+    return Draws(xi, *jax.vmap(draw)(noises), log_probs=chances)
 
 
-def _designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+def random_designs(task: Task, random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
     """Uniform in a bounded space; else Gaussian, of many sizes."""
     space = task.designs
+    if space.listed:
+        return np.asarray(space.evenly(jnp.asarray(random.uniform(size=(*shape, space.dim)))))
     if space.bounded:
         low, high = map(np.asarray, space.limits)
         return low + (high - low) * random.uniform(size=(*shape, space.dim))
@@ -197,7 +211,8 @@ def _edges(task: Task) -> np.ndarray:
     if not task.designs.bounded:
         return np.zeros((1, task.designs.dim))
     low, high = map(np.asarray, task.designs.limits)
-    return np.stack([(low + high) / 2, low, high])
+    found = np.stack([(low + high) / 2, low, high])
+    return np.asarray(task.designs.nearest(jnp.asarray(found, jnp.float32)))
 
 
 def _generator(key: PRNGKeyArray) -> np.random.Generator:

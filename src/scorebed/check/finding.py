@@ -9,14 +9,13 @@ from scorebed.user_errors import explain, reason
 ERROR, WARNING, HINT = "error", "warning", "hint"
 
 DISCRETE_OUTCOME = (
-    "train with --method iosmc --policy gru or --method myopic, which need no gradient of the "
-    "outcome"
+    "declare it by categories(…) or counts(…), inherit from Discrete and give its probabilities"
 )
 
 
 class Finding(NamedTuple):
     """`kind` is a word for programs: shape, dtype, traced, impure, no-effect, gradient, density,
-    discrete, additive-noise, …
+    discrete, additive-noise, overflow, …
     """
 
     kind: str

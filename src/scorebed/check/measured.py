@@ -10,10 +10,14 @@ If this fails, g may be many-to-one. Then E[∇_θ log p] = 0, E[∇_y log p] = 
 E[(y − ȳ)ᵀ ∇_y log p] = −dy decide, at six standard errors, unless the outcome is monotone in its
 noise, which is one-to-one."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
+from scorebed._jit import jit_once
 from scorebed.check.draws import CONDITIONS, DRAWS, Draws, Experiments, draw_experiments, draw_steps
+from scorebed.check.far import far_findings
 from scorebed.check.finding import DISCRETE_OUTCOME, ERROR, HINT, WARNING, Finding, failed, fault
 from scorebed.estimators.score import noise_change
 from scorebed.keys import named
@@ -35,9 +39,11 @@ def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
     found = _finite(task, runs, draws)
     if found:  # what follows would compare NaNs
         return found
-    discrete = _discrete(task, draws)
+    discrete = _declared_outcomes(task, draws) if task.discrete_outcomes else _discrete(task, draws)
     effects = _effects(task, runs)
     found = discrete + effects + _prior(runs)
+    if task.discrete_outcomes:
+        return found + _jumps(task)
     if not discrete and task.has_density:
         found += _density(task, draws)
     if not any(f.severity == ERROR for f in found):
@@ -46,6 +52,7 @@ def measured_findings(task: Task, *, key: PRNGKeyArray) -> list[Finding]:
             if task.has_density
             else _additive_outcome(task, key=named(key, "noise"))
         )
+        found += far_findings(task, key=named(key, "far"))
     return found
 
 
@@ -159,6 +166,64 @@ def _discrete(task: Task, draws: Draws) -> list[Finding]:
     return found
 
 
+def _declared_outcomes(task: Task, draws: Draws) -> list[Finding]:
+    """Outcomes among the values that were declared, as often as their probabilities say."""
+    for i, q in enumerate(task.outcomes):
+        strange = draws.ys[..., i][~np.isin(draws.ys[..., i], np.asarray(q.values, np.float32))]
+        if strange.size:
+            return [
+                fault(
+                    "discrete",
+                    f"the outcome '{q.name}' is {strange[0]:g} in some draws, which is not one of "
+                    f"its {len(q.values)} values",
+                    "give `outcome` the declared values alone, or let Discrete draw it",
+                )
+            ]
+    if not task.has_density:
+        return []
+    chances = np.exp(draws.log_probs)
+    total = chances.sum(-1)
+    off = np.abs(total - 1)
+    if off.max() > 1e-3:
+        return [
+            fault(
+                "density",
+                f"the probabilities of an outcome add up to {total[off.argmax()]:.4g}",
+                "make them add up to one, for example by jax.nn.softmax",
+            )
+        ]
+    if chances.min() < -1e-6 or not np.isfinite(chances).all():
+        return [fault("density", "a probability is negative or NaN", "keep it between 0 and 1")]
+    every = np.asarray(task.all_outcomes(), np.float32)
+    n = draws.ys.shape[1]
+    shares = np.stack([(draws.ys == y).all(-1).mean(-1) for y in every], axis=-1)
+    away = np.abs(shares - chances) / (np.sqrt(chances * (1 - chances) / n) + 1 / n)
+    if away.max() <= ALARM:
+        return []
+    return [
+        fault(
+            "density",
+            "`outcome` and `log_prob` are different distributions: an outcome of probability "
+            f"{chances.flat[away.argmax()]:.3g} has a share of {shares.flat[away.argmax()]:.3g} "
+            "among the draws",
+            "write both with the same probabilities, or inherit from Discrete",
+        )
+    ]
+
+
+def _jumps(task: Task) -> list[Finding]:
+    """Outcomes that jump have no additive noise."""
+    if not task.additive_noise:
+        return []
+    return [
+        fault(
+            "additive-noise",
+            "`additive_noise` is True, but outcomes are finitely many",
+            "write additive_noise = False",
+        )
+    ]
+
+
 def _effects(task: Task, runs: Experiments) -> list[Finding]:
     """Designs and parameters without an effect, or with one that no gradient sees."""
     found, k = [], task.prior.dim
@@ -184,7 +249,7 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                     f"use xi[{i}] in both `outcome` and `log_prob`",
                 )
             )
-        elif not runs.grad_xi[..., i].any() and not runs.pull_xi[..., i].any():
+        elif not q.labels and not runs.grad_xi[..., i].any() and not runs.pull_xi[..., i].any():
             found.append(
                 fault(
                     "discrete",
@@ -194,6 +259,8 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                 )
             )
     for i, q in enumerate(task.prior.quantities):
+        if not changes_density[i] and _through_others(task, i, changes_density[:k]):
+            continue
         if not changes_density[i]:
             found.append(
                 Finding(
@@ -214,6 +281,16 @@ def _effects(task: Task, runs: Experiments) -> list[Finding]:
                 )
             )
     return found
+
+
+def _through_others(task: Task, number: int, effective: np.ndarray) -> bool:
+    """Whether a parameter has its effect through others, as the mean of a hierarchical prior has:
+    its latent number moves one that has an effect.
+    """
+    z = jnp.full(task.prior.dim, 0.3)
+    jacobian = jit_once(jax.jacfwd(lambda z: task.prior.from_latent(z)))(z)
+    moves = np.asarray(jacobian)[:, number] != 0
+    return bool((moves & effective).any())
 
 
 def _prior(runs: Experiments) -> list[Finding]:

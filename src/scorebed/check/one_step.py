@@ -25,7 +25,8 @@ FAR = 3.0  # design units, the edge of the grid in an unbounded space
 def axes(space: Space, points: int) -> list[np.ndarray]:
     """Equally spaced values of every design coordinate."""
     low, high = space.limits if space.bounded else _around(space)
-    return [np.linspace(a, b, points) for a, b in zip(low, high, strict=True)]
+    each = zip(low, high, space.quantities, strict=True)
+    return [np.asarray(q.values) if q.values else np.linspace(a, b, points) for a, b, q in each]
 
 
 def plane(x: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "G 2"]:
@@ -35,7 +36,8 @@ def plane(x: np.ndarray, y: np.ndarray) -> Float[np.ndarray, "G 2"]:
 
 def line(space: Space, i: int, values: np.ndarray) -> Float[np.ndarray, "G dx"]:
     """One coordinate varies, the others are in the middle."""
-    found = np.tile([float(np.mean(axis)) for axis in axes(space, 2)], (len(values), 1))
+    middle = np.asarray([[float(np.mean(axis)) for axis in axes(space, 2)]], np.float32)
+    found = np.tile(np.asarray(space.nearest(jnp.asarray(middle))), (len(values), 1))
     found[:, i] = values
     return found
 

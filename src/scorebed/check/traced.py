@@ -18,6 +18,7 @@ from scorebed.check.finding import DISCRETE_OUTCOME, Finding, failed, fault
 from scorebed.errors import ScorebedError
 from scorebed.tasks.base import Gaussian, Task
 from scorebed.tasks.cost import DesignCost
+from scorebed.tasks.discrete import Discrete
 from scorebed.tasks.nuisance import check_interest
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.sketch import check_sketch
@@ -42,6 +43,8 @@ def traced_findings(task: Task) -> list[Finding]:
     found += _latent(task)
     if isinstance(task, Gaussian):
         found += _gaussian(task, theta, state, xi)
+    if isinstance(task, Discrete):
+        found += _undeclared(task) or _probabilities(task, theta, state, xi)
     if found:  # later findings would only repeat them
         return found
     outcome = _trace(task, "outcome", task.outcome, theta, state, xi, noise)
@@ -249,6 +252,37 @@ def _gaussian(task: Gaussian, theta: Any, state: Any, xi: Any) -> list[Finding]:
             )
         )
     return found
+
+
+def _undeclared(task: Task) -> list[Finding]:
+    """Outcomes of a discrete task without a list of their values."""
+    return [
+        fault(
+            "declaration",
+            f"the outcome '{q.name}' has no list of values",
+            "write outcomes = categories(…) or counts(…) of scorebed.tasks.declare",
+        )
+        for q in task.outcomes
+        if not q.values
+    ]
+
+
+def _probabilities(task: Discrete, theta: Any, state: Any, xi: Any) -> list[Finding]:
+    """One probability for every value that was declared."""
+    traced = _trace(task, "probabilities", task.probabilities, theta, state, xi)
+    if traced.found:
+        return traced.found
+    wanted = [(len(q.values),) for q in task.outcomes]
+    if [each.shape for each in jax.tree.leaves(traced.shape)] == wanted:
+        return []
+    names = " and ".join(f"'{q.name}' has {len(q.values)} values" for q in task.outcomes)
+    return [
+        fault(
+            "shape",
+            f"`probabilities` gives {_shapes(traced.shape)}, but {names}",
+            "give one probability per value, in the order in which they were declared",
+        )
+    ]
 
 
 def _shape(name: str, got: Any, quantities: tuple[Quantity, ...], what: str) -> list[Finding]:

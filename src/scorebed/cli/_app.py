@@ -21,6 +21,7 @@ COMMANDS = {
     "diagnose": "Is the score good? Gradient bias and variance, coverage, conditioning.",
     "bench": "Methods side by side, at one budget or in one time.",
     "paper": "A table or figure of the paper, re-run at any scale.",
+    "sweep": "Search policies on one score, by any number of workers.",
     "report": "A run as one HTML file: bounds, curves, experiments, cost.",
     "live": "The experiment at the bench: next design, measure, enter, next design.",
     "serve": "The experiment at the bench as a web page, and JSON for instruments.",

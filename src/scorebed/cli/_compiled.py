@@ -8,7 +8,7 @@ it off."""
 import os
 from pathlib import Path
 
-WORTH_KEEPING = 0.5  # seconds of compilation; below, reading it back would not be faster
+WORTH_KEEPING = 0.01  # seconds of compilation; a run has a hundred programs of some 0.03
 
 
 def keep_compiled() -> None:

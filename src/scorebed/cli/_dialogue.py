@@ -170,7 +170,7 @@ class Dialogue:
             | {f"then {q}": RIGHT for q in designs}
         )
         rows = [
-            [f"{each.level:.0%}", *_cells(each.y), *_cells(each.design)]
+            [f"{each.level:.0%}", *_cells(each.y, outcomes), *_cells(each.design, designs)]
             for each in self.session.outlook()
         ]
         print_table(columns, rows)
@@ -238,22 +238,19 @@ class Dialogue:
             print_text(f"\nstep {proposal.step} of {self.session.state.horizon}: measure at")
             width = max(len(q.name) for q in self.task.designs.quantities)
             for quantity, value in zip(self.task.designs.quantities, proposal.design, strict=True):
-                print_text(f"    {quantity.name:<{width}}  {value:.6g} {quantity.unit}".rstrip())
+                print_text(
+                    f"    {quantity.name:<{width}}  {quantity.show(value)} {quantity.unit}".rstrip()
+                )
             try:
                 expected = self.session.predictive(proposal.design)
             except ScorebedError:
                 expected = ()
             for m in expected:
-                low, high = _band(m)
-                print_text(
-                    f"  expected {m.quantity.name}: {low:.4g} to {high:.4g} "
-                    f"{m.quantity.unit}".rstrip()
-                    + " (90%)"
-                )
+                print_text(f"  expected {m.quantity.name}: {_expected(m)}")
             limited = wanted_sentence(proposal, self.task.designs.quantities)
             for sentence in (*((limited,) if limited else ()), *self.session.warnings()):
                 print_text(f"  {sentence}")
-        return ", ".join(map(str, self.task.outcomes)) + " > "
+        return ", ".join(map(_asked, self.task.outcomes)) + " > "
 
     def _show_knowledge(self) -> None:
         """The posterior table with a drawn marginal each, and the information gained."""
@@ -314,8 +311,8 @@ class Dialogue:
             [
                 str(record.step),
                 "skipped" if record.skipped else "corrected" if record.corrected else "measured",
-                *_cells(record.used or record.proposal.design),
-                *(_cells(record.y) if record.y is not None else ["-"] * len(outcomes)),
+                *_cells(record.used or record.proposal.design, designs),
+                *(_cells(record.y, outcomes) if record.y is not None else ["-"] * len(outcomes)),
                 "; ".join(
                     " ".join(note.text.split()) for note in state.notes if note.step == record.step
                 ),
@@ -341,7 +338,8 @@ class Dialogue:
 
     def _listed(self, quantities: Sequence[Quantity], values: Vector) -> str:
         return ", ".join(
-            f"{q.name} {v:.6g} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True)
+            f"{q.name} {q.show(v)} {q.unit}".rstrip()
+            for q, v in zip(quantities, values, strict=True)
         )
 
     def _farewell(self) -> str:
@@ -360,13 +358,26 @@ def draw(marginal: MarginalSummary, low: float, high: float) -> str:
     return "".join(line)
 
 
+def _asked(quantity: Quantity) -> str:
+    """What is to be entered, with the answers that there are."""
+    return f"{quantity} ({' or '.join(quantity.labels)})" if quantity.labels else str(quantity)
+
+
 def _band(marginal: MarginalSummary) -> tuple[float, float]:
     """The outermost quantiles: 5% and 95%."""
     return marginal.quantiles[QUANTILES.index(0.05)], marginal.quantiles[QUANTILES.index(0.95)]
 
 
-def _cells(values: Vector) -> list[str]:
-    return [f"{value:.6g}" for value in values]
+def _cells(values: Vector, quantities: Sequence[Quantity]) -> list[str]:
+    return [q.show(value) for q, value in zip(quantities, values, strict=True)]
+
+
+def _expected(marginal: MarginalSummary) -> str:
+    """What to expect: the probability of each answer, or a range."""
+    if marginal.shares:
+        return ", ".join(f"{label} {share:.0%}" for label, share in marginal.shares)
+    low, high = _band(marginal)
+    return f"{low:.4g} to {high:.4g} {marginal.quantity.unit}".rstrip() + " (90%)"
 
 
 def _one_line(error: ScorebedError) -> str:

@@ -38,7 +38,11 @@ def explain(error: CycloptsError, *, commands: Sequence[str]) -> ScorebedError:
     command = " ".join(("scorebed", *(error.command_chain or ())))
     see = f"'{command} --help' shows what it takes."
     if isinstance(error, UnknownCommandError) and error.unused_tokens:
-        return _unknown_command(error.unused_tokens[0], commands)
+        given = error.unused_tokens[0]
+        if error.app is not None and error.command_chain and not given.startswith("-"):
+            below = [name for name in error.app if not name.startswith("-")]
+            return UnknownNameError(f"command of '{command}'", given, below)
+        return _unknown_command(given, commands)
     if isinstance(error, UnknownOptionError):
         given = (error.token.keyword or error.token.value).split("=")[0]
         known = [

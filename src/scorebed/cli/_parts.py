@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 
 if TYPE_CHECKING:
-    from scorebed.runs.user_parts import PartKind, UserPart, UserParts
+    from scorebed.runs.user_parts import PartKind, PartNames, UserPart, UserParts
 
 
 @Parameter(name="*")
@@ -33,16 +33,15 @@ class RunParts:
 
     def read(self) -> "UserParts":
         """Execute the files that are named, and no others."""
-        from scorebed.runs.user_parts import METHOD, POLICY, SAMPLER, SCORE_KIND, UserParts
-        from scorebed.runs.user_task import read_task
+        from scorebed.runs.user_parts import read_parts
 
-        return UserParts(
-            task=None if self.task is None else read_task(self.task),
-            method=part(METHOD, self.method),
-            policy=part(POLICY, self.policy),
-            score_kind=part(SCORE_KIND, self.score_kind),
-            sampler=part(SAMPLER, self.sampler),
-        )
+        return read_parts(self.names())
+
+    def names(self) -> "PartNames":
+        """Their names, for another process."""
+        from scorebed.runs.user_parts import PartNames
+
+        return PartNames(self.task, self.method, self.policy, self.score_kind, self.sampler)
 
     def options(self) -> dict[str, str]:
         """The options that were given."""
@@ -51,9 +50,13 @@ class RunParts:
         }
         return {name: value for name, value in given.items() if value}
 
+    def words(self) -> list[str]:
+        """The options again, as words of a command line."""
+        return [word for option in self.options().items() for word in option]
+
     def __str__(self) -> str:
         """The options again, as they are written."""
-        return "".join(f" {name} {value}" for name, value in self.options().items())
+        return "".join(f" {word}" for word in self.words())
 
 
 def part(kind: "PartKind", name: str | None) -> "UserPart | None":

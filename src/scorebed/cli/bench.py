@@ -6,10 +6,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from cyclopts import Parameter
 
+from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, Json, print_json, print_table, print_text
 from scorebed.presets import BENCH_PRESET, DEFAULT_PRESET
@@ -64,14 +65,17 @@ def bench(
             name="--set", negative="", help="A single value for all runs that use it, as key=value."
         ),
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
+    many: ManyOptions = HERE,
     as_json: Json = False,
 ) -> None:
     """Many runs and one table: bounds, likelihood evaluations and seconds."""
     from scorebed.errors import UnknownNameError
+    from scorebed.runs.config import refuse_contradictions
 
     if name not in BENCHES:
         raise UnknownNameError("bench", name, BENCHES)
-    options = Options(task, methods, budget, minutes, preset, seed, seeds, out, set_, as_json)
+    refuse_contradictions(set_, {"task": task, "method": methods})
+    options = Options(task, methods, budget, minutes, preset, seed, seeds, out, set_, many, as_json)
     BENCHES[name](options)
 
 
@@ -87,7 +91,22 @@ class Options(NamedTuple):
     seeds: int
     out: Path | None
     overrides: list[str]
+    many: ManyOptions
     as_json: bool
+
+    def command(self, folder: Path) -> list[str]:
+        """The command of a comparison again, for a script."""
+        given = {
+            "--task": self.task,
+            "--methods": self.methods,
+            "--budget": self.budget,
+            "--minutes": self.minutes,
+            "--preset": self.preset,
+            "--seed": self.seed,
+            "--out": folder,
+        }
+        words = [w for name, x in given.items() if x is not None for w in (name, str(x))]
+        return ["bench", "compare", *words, *(w for x in self.overrides for w in ("--set", x))]
 
 
 def _terms(budget: int | None, minutes: float | None) -> "Spending":
@@ -107,19 +126,37 @@ def _terms(budget: int | None, minutes: float | None) -> "Spending":
 def compare(options: Options) -> None:
     """Methods side by side, on equal terms."""
     from scorebed.bench import compare as bench
+    from scorebed.cluster.pool import PiecesFailedError
     from scorebed.plots.comparison import draw_comparison
+    from scorebed.runs.durable import make_folder
+    from scorebed.runs.user_parts import whole_path
     from scorebed.tasks import make_task
 
-    task, out, terms = options.task, options.out, _terms(options.budget, options.minutes)
+    task, out, many = options.task, options.out, options.many
+    terms = _terms(options.budget, options.minutes)
     preset = options.preset or DEFAULT_PRESET
     overrides = [f"seed={options.seed}", *options.overrides]
     picked = bench.chosen(options.methods, task, make_task(task), preset)
     words = f"{terms.budget:.0e}".replace("+", "") if terms.budget else f"{terms.minutes:g}min"
     folder = out if out is not None else Path("runs") / f"compare-{task}-{words}"
+    _require_own_time(terms, many)
+    if many.slurm:
+        make_folder(folder)
+        many.write_script(folder / "array.sh", options.command(folder), as_json=options.as_json)
+        return
+    how: dict[str, Any] = {"preset": preset, "overrides": overrides}
+    failed: dict[str, str] = {}
     with _shown(folder) as bars:
-        entries = bench.compare(
-            task, picked, terms, folder, preset=preset, overrides=overrides, progress=bars
-        )
+        with many.pool() as pool:
+            if pool is not None:
+                picked = tuple(whole_path(method) for method in picked)
+                failed = bench.share_methods(
+                    task, picked, terms, folder, pool, **how, progress=bars
+                )
+        picked = tuple(method for method in picked if method not in failed)
+        entries = bench.compare(task, picked, terms, folder, **how, progress=bars)
+    if not entries:
+        raise PiecesFailedError(failed)
     against: Literal["nle", "seconds"] = "nle" if terms.budget else "seconds"
     figure = draw_comparison(entries, f"{task}: {terms} each", against=against)
     figure.savefig(folder / "compare.png", dpi=130)
@@ -132,22 +169,45 @@ def compare(options: Options) -> None:
                 "methods": {e.method: e.record.values() for e in entries},
             }
         )
-        return
-    first, *others = bench.COLUMNS
-    print_table({first: LEFT} | dict.fromkeys(others, RIGHT), [entry.row() for entry in entries])
-    for line in bench.remarks(entries):
-        print_text(line)
-    print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
+    else:
+        first, *others = bench.COLUMNS
+        columns = {first: LEFT} | dict.fromkeys(others, RIGHT)
+        print_table(columns, [entry.row() for entry in entries])
+        for line in bench.remarks(entries):
+            print_text(line)
+        print_text(f"table and picture: {folder}/compare.md, {folder}/compare.png")
+    if failed:
+        raise PiecesFailedError(failed)
+
+
+def _require_own_time(terms: "Spending", many: ManyOptions) -> None:
+    """Minutes are a machine's: methods that share one would not get theirs."""
+    from scorebed.errors import require
+
+    require(
+        terms.minutes is None or many.workers == 1 or many.slurm,
+        "--minutes",
+        got="--workers, which share this machine",
+        expected="a machine for every method",
+        fix="use --budget, or --dask with one worker on each machine.",
+    )
 
 
 def laptop(options: Options) -> None:
     """What a preset reaches, task by task."""
     from scorebed.bench import laptop as bench
-    from scorebed.errors import UnknownNameError
+    from scorebed.errors import UnknownNameError, require
     from scorebed.plots.comparison import draw_bench
     from scorebed.presets import PRESETS
     from scorebed.tasks import TASKS
 
+    require(
+        options.many == HERE,
+        "--workers, --dask and --slurm",
+        got="bench laptop",
+        expected="bench compare",
+        fix="leave them out.",
+    )
     preset, out = options.preset or BENCH_PRESET, options.out
     picked = _listed(options.methods, bench.BY_SCORE)
     for each in picked:

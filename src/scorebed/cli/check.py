@@ -30,11 +30,18 @@ def check(
     import jax.random as jr
 
     from scorebed.check import ERROR, check_task
-    from scorebed.errors import InvalidValueError
+    from scorebed.errors import InvalidValueError, require
     from scorebed.keys import named
     from scorebed.plots.check import draw_check
     from scorebed.runs.durable import replace_file
 
+    require(
+        out is None or not (out.is_dir() or out.name in ("", "..")),
+        "--out",
+        got=f"{out}, a folder",
+        expected="the file of the picture",
+        fix="name a file, such as check.png.",
+    )
     key = named(jr.key(seed), "check")
     start = time.monotonic()
     model, _ = named_task(task)

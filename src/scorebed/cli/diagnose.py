@@ -22,6 +22,13 @@ def diagnose(
         Positive,
         Parameter(help="About how long to go on; it ends before when the verdict is clear."),
     ] = 2.0,
+    theory: Annotated[
+        FromEight | None,
+        Parameter(
+            help="Trajectories on which the paper's bound on the gradient's error and the parts "
+            "of the score's loss are found as well; left out, they are not. 256 is enough."
+        ),
+    ] = None,
     truth: Annotated[
         Literal["auto", "importance", "laplace-mixture", "smc"],
         Parameter(
@@ -93,6 +100,7 @@ def diagnose(
         **clipping._asdict(),
         outer=outer,
         minutes=minutes,
+        theory=theory or 0,
         truth=truth,
         inner=inner,
         particles=particles,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count, FromTwo, FromZero
 from scorebed.cli._output import Json, print_json, print_text
 from scorebed.cli._parts import RunParts
@@ -12,9 +13,10 @@ from scorebed.cli._parts import RunParts
 if TYPE_CHECKING:
     from jaxtyping import PRNGKeyArray
 
-    from scorebed.bounds.base import Bound
+    from scorebed.bounds.base import Bound, Bounds
+    from scorebed.cli._progress import Bars
     from scorebed.policies.base import Policy
-    from scorebed.runs.load import Run
+    from scorebed.runs.shared_bounds import AskedBound
     from scorebed.tasks.base import Task
 
 
@@ -50,42 +52,54 @@ def evaluate(
         FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
     ] = 0,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
+    many: ManyOptions = HERE,
     as_json: Json = False,
 ) -> None:
     """Bounds of the policy of a run, on fresh draws. Nothing in the run changes."""
     import time
 
-    import jax.random as jr
-
-    from scorebed.bounds.base import SATURATED
-    from scorebed.bounds.contrastive import Contrastive
     from scorebed.cli._progress import Bars
-    from scorebed.keys import named
-    from scorebed.runs.evaluation import about, tighter
+    from scorebed.runs.evaluation import about
     from scorebed.runs.load import load
-    from scorebed.runs.record import BOUND_FIELDS
+    from scorebed.runs.record import BOUND_FIELDS, BoundsRecord
+    from scorebed.runs.shared_bounds import AskedBound, shared_bounds
 
-    asked = _named_bound(bound)
-    key = named(jr.key(seed), "evaluate")
+    asked = AskedBound(bound, levels, outer, inner, seed)
+    asked.find()
     loaded, bars, begun = load(run, **parts.read()._asdict()), Bars(), time.monotonic()
-    chosen = _with_levels(_for_run(asked, bound, loaded), levels)
+    chosen = asked.for_run(loaded)
+    if many.slurm:
+        many.write_script(
+            run / "evaluate.sh",
+            _command(run, asked, parts),
+            as_json=as_json,
+            out=run / "evaluate.json",
+        )
+        return
     bars.begin("bounds", 0, 0)
-    found = chosen(
-        loaded.task,
-        loaded.policy,
-        outer=outer,
-        inner=inner,
-        on_group=lambda done, total: bars.update(done, "", total),
-        key=key,
-    )
+
+    def on_group(done: int, total: int) -> None:
+        bars.update(done, "", total)
+
+    with many.pool() as pool:
+        if pool is None:
+            how: dict[str, Any] = {**asked.sizes, "on_group": on_group, "key": asked.key}
+            found = chosen(loaded.task, loaded.policy, **how)
+        else:
+            found = shared_bounds(loaded, asked, pool, parts.names(), on_group=on_group)
+    tight = _tight(loaded.task, loaded.policy, found, chosen, bars, key=asked.key)
     bars.close()
-    cost = _cost(loaded.task, loaded.policy, found.outer, key=key)
+    cost = _cost(loaded.task, loaded.policy, found.outer, key=asked.key)
     if as_json:
         described = {
             name: getattr(loaded.record, name)
             for name in ("task", "method", "preset", "policies", "seed", "nle")
         }
         values = {name: getattr(found, name) for name in BOUND_FIELDS} | cost
+        if tight is not None:
+            kind = str(loaded.task.tight_bound)
+            leading = BoundsRecord.of(found).with_tight(tight, kind).values().items()
+            values |= {k: v for k, v in leading if k.startswith("tight_")}
         seconds = {"evaluate": round(time.monotonic() - begun, 2)}
         of = about(loaded.task) | {"bound": chosen.name}
         print_json(
@@ -94,15 +108,16 @@ def evaluate(
                 **described,
                 **of,
                 **values,
-                "nle_evaluation": found.nle,
+                "nle_evaluation": found.nle + (0 if tight is None else tight.nle),
                 "seconds": seconds,
             }
         )
         return
-    print_text(str(found))
-    loose = found.saturated > SATURATED and chosen.name == Contrastive.name
-    if loose and (command := tighter(loaded.record.values(), str(run))):
-        print_text(f"tighter bounds: {command}")
+    if tight is not None:
+        print_text(f"{tight} (by {loaded.task.tight_bound}, N = {tight.outer:,})")
+        print_text(f"contrastive bounds are loose here: {found}")
+    else:
+        print_text(str(found))
     if cost:
         print_text(
             f"designs cost {cost['cost']:.4g} ± {cost['cost_se']:.2g} on average, "
@@ -110,54 +125,35 @@ def evaluate(
         )
 
 
-def _named_bound(name: str) -> "Bound":
-    """The bound that --bound names, built in or from a file."""
-    from scorebed.bounds import make_bound
-    from scorebed.cli._parts import part
-    from scorebed.runs.user_parts import BOUND
-
-    part(BOUND, name)
-    return make_bound(name)
-
-
-def _for_run(asked: "Bound", name: str, run: "Run") -> "Bound":
-    """The bound for the task of a run; without a density there is one only, with the sizes that the
-    run is configured for.
-    """
+def _tight(
+    task: "Task",
+    policy: "Policy",
+    found: "Bounds",
+    chosen: "Bound",
+    bars: "Bars",
+    *,
+    key: "PRNGKeyArray",
+) -> "Bounds | None":
+    """Tight bounds to lead with, where contrastive ones are loose; else None."""
+    from scorebed.bounds import tight_bounds
     from scorebed.bounds.contrastive import Contrastive
-    from scorebed.bounds.posterior import PosteriorBound
-    from scorebed.errors import require
-    from scorebed.runs.evaluation import reported_bound
+    from scorebed.runs.evaluation import loose
+    from scorebed.runs.record import BoundsRecord
 
-    if run.task.has_density:
-        return asked.for_task(run.task)
-    require(
-        asked.name in (Contrastive.name, PosteriorBound.name),
-        f"--bound {name}",
-        got="a model without a density",
-        expected="its only bound",
-        fix="leave --bound out.",
+    better = task.tight_bound not in (None, Contrastive.name)
+    if chosen.name != Contrastive.name or not better or not loose(BoundsRecord.of(found)):
+        return None
+    bars.begin("tight bounds", 0, 0)
+    return tight_bounds(
+        task, policy, on_group=lambda done, total: bars.update(done, "", total), key=key
     )
-    return reported_bound(run.config, run.task)
 
 
-def _with_levels(bound: "Bound", levels: int | None) -> "Bound":
-    """The bound with as many levels, if any are asked for."""
-    import dataclasses
-
-    from scorebed.errors import require
-
-    if levels is None:
-        return bound
-    require(
-        "levels" in {field.name for field in dataclasses.fields(bound)},
-        "--levels",
-        got=f"--bound {bound.name}",
-        expected="--bound smc, which has levels",
-        fix="leave --levels out.",
-    )
-    changed: dict[str, Any] = {"levels": levels}
-    return dataclasses.replace(bound, **changed)
+def _command(run: Path, asked: "AskedBound", parts: RunParts) -> list[str]:
+    """The same command, for a script."""
+    given = {f"--{name}": value for name, value in asked._asdict().items() if value is not None}
+    words = [word for name, value in given.items() for word in (name, str(value))]
+    return ["evaluate", str(run), *words, *parts.words(), "--json"]
 
 
 def _cost(task: "Task", policy: "Policy", outer: int, *, key: "PRNGKeyArray") -> dict[str, float]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import LEFT, RIGHT, TEXT, Json, print_json, print_table, print_text
 from scorebed.paper.data import item_names, read
@@ -85,6 +86,7 @@ def paper(
         Path | None,
         Parameter(help="A Markdown file to put items into, where it has <!-- ITEM --> for them."),
     ] = None,
+    many: ManyOptions = HERE,
     as_json: Json = False,
 ) -> None:
     """A table or figure of the paper, re-run at any scale, beside what the paper prints.
@@ -92,13 +94,17 @@ def paper(
     It is written as Markdown, CSV, PNG and one HTML page, from the rows that there are.
 
     A row that is finished leaves a record and is not run again; one that was interrupted goes on.
-    Several processes with the same command share the rows.
+    Several processes with the same command share the rows; --workers and --dask start them.
     """
+    from scorebed.cluster.pool import PiecesFailedError
     from scorebed.paper.items import chosen_items
+    from scorebed.paper.shared import share_units
     from scorebed.paper.units import carry_out
 
     if not render_only or scale is not None:
         _require_one(scale, hours)
+    if many.dask is not None:  # in whatever folder its workers are
+        out, records = out.resolve(), None if records is None else records.resolve()
     given = Study(
         out=out,
         scale=1.0 if scale is None else scale,
@@ -116,17 +122,41 @@ def paper(
     if dry_run:
         _show_plan(units, given, seconds, as_json=as_json)
         return
+    if many.slurm:
+        _write_script(item, given, rows, many, as_json=as_json)
+        return
+    failed: dict[str, str] = {}
     if not render_only:
         with _shown(out) as bars:
-            carry_out(units, given, progress=bars)
+            with many.pool() as pool:
+                if pool is not None:
+                    failed = share_units(item, units, given, pool, progress=bars)
+            carry_out([u for u in units if u.name not in failed], given, progress=bars)
     as_kept = render_only and scale is None
     written = [_written(each, given, page, as_kept=as_kept) for each in items]
     pages = [each for each in written if each is not None]
     if as_json:
         print_json({"settings": given.settings(), "items": pages})
-        return
-    for each in pages:
-        _show_page(each)
+    else:
+        for each in pages:
+            _show_page(each)
+    if failed:
+        raise PiecesFailedError(failed)
+
+
+def _write_script(
+    item: str, study: Study, rows: Sequence[str], many: ManyOptions, *, as_json: bool
+) -> None:
+    """The same command, for a SLURM array."""
+    import shlex
+
+    from scorebed.runs.durable import make_folder
+
+    command = [*shlex.split(study.command(item))[1:], "--out", str(study.out)]
+    command += ["--records", str(study.records)] if study.records is not None else []
+    command += ["--rows", *rows] if rows else []
+    make_folder(study.out)
+    many.write_script(study.out / "array.sh", command, as_json=as_json)
 
 
 def _require_one(scale: float | None, hours: float | None) -> None:
@@ -183,9 +213,10 @@ def _show_plan(
     units: "Sequence[Unit]", study: Study, seconds: dict[str, float], *, as_json: bool
 ) -> None:
     """What would be run; the seconds where steps were timed."""
-    from scorebed.paper.units import finished, record_name
+    from scorebed.paper.units import diverged, finished, record_name
 
-    done = finished(units, study)
+    done = dict.fromkeys(finished(units, study), "finished")
+    done |= dict.fromkeys(diverged(units, study), "diverged")
     plans = [(unit.name, record_name(unit, study), unit.estimate(study)) for unit in units]
     if as_json:
         print_json(
@@ -194,7 +225,8 @@ def _show_plan(
                 "rows": [
                     {
                         "row": record,
-                        "finished": name in done,
+                        "finished": done.get(name) == "finished",
+                        "diverged": done.get(name) == "diverged",
                         "nle": plan.nle,
                         "seconds": seconds.get(name),
                         "sizes": plan.words,
@@ -209,7 +241,7 @@ def _show_plan(
         [
             (
                 record,
-                "finished" if name in done else "",
+                done.get(name, ""),
                 f"{plan.nle:,}",
                 f"{seconds[name]:,.0f}" if name in seconds else "",
                 plan.words,

@@ -1,14 +1,17 @@
 """`scorebed train TASK`: what is learned upfront, policies, bounds and record."""
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from scorebed.cli._hosts import HostOptions, leading
+from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import Json
 from scorebed.cli._parts import RunParts
-from scorebed.presets import DEFAULT_METHOD, DEFAULT_PRESET
+from scorebed.presets import DEFAULT_PRESET
 
 if TYPE_CHECKING:
     from scorebed.runs.spending import Spending
@@ -24,18 +27,18 @@ def train(
     *,
     preset: Annotated[str, Parameter(help="quick, laptop or paper.")] = DEFAULT_PRESET,
     method: Annotated[
-        str,
+        str | None,
         Parameter(
-            help="score; jointscore: the score goes on learning on the policy's own designs; pce; "
-            "nmc; mlmc; varmarg; varpost; jointvarpost; iosmc; static; random; myopic; "
-            f"{FROM_FILE}."
+            help="score, if left out, or predictive where outcomes are finitely many; jointscore: "
+            "the score goes on learning on the policy's own designs; pce; nmc; mlmc; varmarg; "
+            f"varpost; jointvarpost; iosmc; static; random; myopic; {FROM_FILE}."
         ),
-    ] = DEFAULT_METHOD,
+    ] = None,
     policy: Annotated[
         str | None,
         Parameter(
-            help=f"modes, plan, dad, gru, attention, static, {FROM_FILE}; the best for the task if "
-            "left out."
+            help=f"modes, belief, plan, dad, gru, attention, static, {FROM_FILE}; the best for the "
+            "task if left out."
         ),
     ] = None,
     score_kind: Annotated[
@@ -76,7 +79,10 @@ def train(
         ),
     ] = None,
     minutes: Annotated[
-        Positive | None, Parameter(help="Minutes of training; steps are chosen to use them.")
+        Positive | None,
+        Parameter(
+            help="Minutes in all: steps and bounds are chosen to use them, and the time is watched."
+        ),
     ] = None,
     match: Annotated[
         Path | None, Parameter(help="A run whose likelihood evaluations are the budget.")
@@ -95,6 +101,8 @@ def train(
     devices: Annotated[
         Count, Parameter(help="Number of devices among which every batch is shared out.")
     ] = 1,
+    hosts: HostOptions = HostOptions(),  # noqa: B008 (cyclopts reads it, nothing changes it)
+    many: ManyOptions = HERE,
     out: Annotated[
         Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")
     ] = None,
@@ -106,49 +114,76 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train a score and policies, choose the best, bound its information gain: all in a folder."""
+
+    def named_parts() -> RunParts:
+        from scorebed.runs.user_parts import is_from_file
+
+        names = (task, method, policy, score_kind, sampler)
+        return RunParts(*(name if name and is_from_file(name) else None for name in names))
+
+    begun = time.monotonic()
+    team = hosts.join(devices, lambda: named_parts().read())  # first: JAX has to know of it
+
     from scorebed._sharding import device_mesh
     from scorebed.cli._execute import execute
+    from scorebed.presets.reader import default_method
     from scorebed.runs.begin import Request, plan
-    from scorebed.runs.user_parts import is_from_file
+    from scorebed.runs.config import refuse_contradictions
+    from scorebed.runs.hosts import require_upfront
+    from scorebed.runs.watch import Watch
     from scorebed.tasks import make_task
 
-    context = device_mesh(devices)
-    spending = _spending(budget, match, minutes)
-    named = RunParts(
-        task if is_from_file(task) else None,
-        *(
-            name if name and is_from_file(name) else None
-            for name in (method, policy, score_kind, sampler)
-        ),
-    )
-    parts = named.read()
-    user = parts.task
-    given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
-    given |= {"fresh_scores": "true"} if fresh_scores else {}
-    request = Request(
-        task_name=task,
-        task=make_task(task) if user is None else user.task,  # type: ignore[union-attr]
-        preset=preset,
-        method=method,
-        policy=policy,
-        policies=policies,
-        score_kind=score_kind,
-        overrides=[*(f"{k}={v}" for k, v in given.items() if v is not None), *set_],
-        file=config,
-        score=score,
-        history=history,
-        spending=spending,
-        parts=parts,
-        devices=devices,
-    )
-    run = plan(request)
-    with run.create(out) as folder:
-        execute(
-            folder, run.config, run.task, parts=named, given=parts, as_json=as_json, context=context
+    with leading(team):
+        refuse_contradictions(set_, {"task": task, "method": method})
+        many.require_own_clock(minutes, hosts=hosts.hosts)
+        named = named_parts()
+        context = device_mesh(devices)
+        spending = _spending(budget, match, minutes, begun)
+        parts = named.read()
+        user = parts.task
+        model: Any = make_task(task) if user is None else user.task  # type: ignore[union-attr]
+        given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
+        given |= {"fresh_scores": "true"} if fresh_scores else {}
+        request = Request(
+            task_name=task,
+            task=model,
+            preset=preset,
+            method=method or default_method(preset, model),
+            policy=policy,
+            policies=policies,
+            score_kind=score_kind,
+            overrides=[*(f"{k}={v}" for k, v in given.items() if v is not None), *set_],
+            file=config,
+            score=score,
+            history=history,
+            spending=spending,
+            parts=parts,
+            devices=devices,
         )
+        with device_mesh(devices):
+            run = plan(request)
+        if team is not None:
+            require_upfront(run.config, run.task)
+        with run.create(out) as folder:
+            if run.config.minutes:
+                Watch.start(folder)
+            execute(
+                folder,
+                run.config,
+                run.task,
+                parts=named,
+                given=parts,
+                as_json=as_json,
+                begun=begun,
+                context=context,
+                team=team,
+                many=many,
+            )
 
 
-def _spending(budget: int | None, match: Path | None, minutes: float | None) -> "Spending | None":
+def _spending(
+    budget: int | None, match: Path | None, minutes: float | None, begun: float
+) -> "Spending | None":
     """What a run may spend, from the three ways of saying so."""
     from scorebed.errors import require
     from scorebed.runs.execution import RECORD
@@ -168,4 +203,4 @@ def _spending(budget: int | None, match: Path | None, minutes: float | None) -> 
     if match is not None:
         record: Any = RunFolder.open(match).read_json(RECORD)
         budget = Record.read(record).budget_used
-    return Spending(budget, minutes) if names else None
+    return Spending(budget, minutes, begun) if names else None

@@ -2,10 +2,10 @@
 
 `direction` has the cosine and length of its gradient as training uses it, `gradient_error` the bias
 and variance of the plain one, `score_error` the errors of the score itself, `error_bound` and
-`decomposition` the paper's theory about both, `groups` how they are estimated, `ground_truth` what
-they are compared with, `coverage` which designs resemble those the score was trained on,
-`conditioning` how errors grow on their way into the gradient; `verdict` says all of it in one
-sentence. `diagnose` does everything.
+`decomposition` the paper's theory about both (together: `theory`), `groups` how they are estimated,
+`ground_truth` what they are compared with, `coverage` which designs resemble those the score was
+trained on, `conditioning` how errors grow on their way into the gradient; `verdict` says all of it
+in one sentence. `diagnose` does everything.
 """
 
 from scorebed.diagnostics.conditioning import conditioning
@@ -19,6 +19,7 @@ from scorebed.diagnostics.gradient_groups import PLAIN, Clipping
 from scorebed.diagnostics.ground_truth import FEW_DRAWS, Quality, effective_draws
 from scorebed.diagnostics.groups import Agreement, Estimate
 from scorebed.diagnostics.score_error import PerTrajectory, ScoreError, per_trajectory, score_error
+from scorebed.diagnostics.theory import Theory, measured_theory
 from scorebed.diagnostics.values import BATCHES
 from scorebed.diagnostics.verdict import (
     REMEDY,
@@ -56,6 +57,7 @@ __all__ = [
     "RelativeBias",
     "ScoreError",
     "Tails",
+    "Theory",
     "conditioning",
     "coverage",
     "diagnose",
@@ -64,6 +66,7 @@ __all__ = [
     "gradient_direction",
     "gradient_error",
     "loss_decomposition",
+    "measured_theory",
     "operator_norm",
     "per_trajectory",
     "relative_bias",

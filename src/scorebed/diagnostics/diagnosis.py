@@ -23,6 +23,7 @@ from scorebed.diagnostics.gradient_groups import (
 from scorebed.diagnostics.ground_truth import TRUTHS, GroundTruth, Sizes
 from scorebed.diagnostics.groups import Agreement, agreement
 from scorebed.diagnostics.score_error import ScoreError, per_trajectory
+from scorebed.diagnostics.theory import Theory, measured_theory
 from scorebed.diagnostics.values import compared_values
 from scorebed.diagnostics.verdict import (
     RelativeBias,
@@ -67,6 +68,8 @@ class Comparison(NamedTuple):
     gradient: Mapping[str, GradientError]
     pce: Mapping[int, GradientError]
     errors: Mapping[str, ScoreError]
+    theory: Theory | None = None
+    """The paper's theory, measured, where it was asked for."""
 
     @property
     def curves(self) -> dict[str, GradientError]:
@@ -133,6 +136,7 @@ def diagnose(
     trajectory_clip: float = 0.0,
     outer: int = OUTER,
     minutes: float = MINUTES,
+    theory: int = 0,
     truth: str = "auto",
     inner: int = INNER,
     particles: int = PARTICLES,
@@ -159,6 +163,8 @@ def diagnose(
             plain mean.
         outer: most trajectories of each policy, at least 8.
         minutes: about how long to go on; a group of trajectories is always finished.
+        theory: trajectories on which the paper's bound on the gradient's error and the parts of the
+            loss are found as well, whatever the time, at least 8; 0 leaves them out.
         truth: "importance", "laplace-mixture", "smc", or "auto": the closed form if there is one,
             weighted draws around the posterior's modes where these tell nearly all, importance
             sampling where draws of the prior are enough, tempered SMC elsewhere.
@@ -173,7 +179,7 @@ def diagnose(
         A `Diagnosis` with `.verdict`, and everything in plain values by `.values()`.
 
     Raises:
-        InvalidValueError: if `outer` is below 8.
+        InvalidValueError: if `outer`, or `theory` where it is given, is below 8.
         UnknownNameError: if there is no ground truth of that name.
 
     Example:
@@ -222,6 +228,20 @@ def diagnose(
         )
         ledger.charge(stage, found.nle)
         errors[name], conditions[name] = found.error(), found.condition
+    measured = None
+    if theory:
+        measured = measured_theory(
+            task,
+            score,
+            against.truth,
+            policy,
+            designs,
+            outer=theory,
+            on_group=on_group,
+            key=named(key, "theory"),
+        )
+        for stage, nle in measured.nle.items():
+            ledger.charge(stage, nle)
     directions = {name: direction_of(each) for name, each in groups.items()}
     overall = agreement(*(used_products(each) for each in groups.values()))
     gradient = {name: errors_of(each, ())[0] for name, each in groups.items()}
@@ -239,6 +259,7 @@ def diagnose(
             gradient=gradient,
             pce=errors_of(groups[TRAINED], RIVALS)[1],
             errors=errors,
+            theory=measured,
         ),
         nle_stages=ledger.totals,
     )

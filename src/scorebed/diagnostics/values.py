@@ -40,7 +40,8 @@ class _Compared(NamedTuple):
 
 def compared_values(found: "Comparison", sentence: str, outer: int) -> dict[str, Any]:
     """Everything in plain values."""
-    return _Compared(
+    theory = {} if found.theory is None else {"theory": found.theory.values()}
+    compared = _Compared(
         truth=found.against.name,
         outer=outer,
         inner=found.against.inner,
@@ -61,7 +62,8 @@ def compared_values(found: "Comparison", sentence: str, outer: int) -> dict[str,
         pce=[{"inner": count, **_gradient(error)} for count, error in found.pce.items()],
         batches=list(BATCHES),
         score_error={name: _score_error(error) for name, error in found.errors.items()},
-    )._asdict()
+    )
+    return compared._asdict() | theory
 
 
 def _direction(found: Direction) -> dict[str, Any]:

@@ -5,6 +5,9 @@ weight on the y-part,
 
     J = λ_y ‖s_y − ∇_y log p(y|ξ,θ)‖² + ‖s_ξ − ∇_ξ log p(y|ξ,θ)‖².
 
+Experiments that are not finite, or at which the score is not, have terms that are NaN and gradients
+that are zero: whoever averages can drop them.
+
 Its minimiser is the marginal score wherever (y, ξ) is drawn, for any positive weight that depends
 on (y, ξ) alone (clipping the residuals, or a Huber loss, would move it). Rollouts of a policy may
 enter it, since a policy sees θ only through the data.
@@ -18,7 +21,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import jax.random as jr
-from jaxtyping import Array, Float, PRNGKeyArray, Scalar
+from jaxtyping import Array, Bool, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
 from scorebed.rollout import Trajectory, log_likelihood
@@ -55,16 +58,15 @@ def marginal_score_matching(
     the typical one where λ makes both parts of order one. Such a weight depends on (y, ξ) alone,
     and keeps a few large scores from drowning the others. Both scores of a pair are regressed on
     the same target."""
-    target = conditional_score(task, run)
-    values = [each(run.ys, run.xis) for each in score.parts(run.theta)]
+    good, target, values = _finite_parts(score, task, run)
 
     def part(value: Array, target: Array, scale: Array) -> Scalar:
         size = value.size * (scale * value**2).mean(-1, keepdims=True)
         return (scale * (value - target) ** 2 / (1 + relative * jax.lax.stop_gradient(size))).sum()
 
     return MatchingTerms(
-        _total([part(value.y, target.y, lambda_y) for value in values]),
-        _total([part(value.xi, target.xi, lambda_xi) for value in values]),
+        _unless(good, _total([part(value.y, target.y, lambda_y) for value in values])),
+        _unless(good, _total([part(value.xi, target.xi, lambda_xi) for value in values])),
     )
 
 
@@ -83,9 +85,8 @@ def rescaled_score_matching(
     Each is held fixed in the other's term, so the score keeps its minimiser, and steps count by how
     well they can be predicted. The residuals of a pair are added: a weight that depends on (y, ξ)
     alone serves both."""
-    target = conditional_score(task, run)
-    values = [each(run.ys, run.xis) for each in score.kept.parts(run.theta)]
-    log_size = score.log_residual_scale(run.ys, run.xis)
+    good, target, values = _finite_parts(score.kept, task, run)
+    log_size = score.log_residual_scale(*_finite_run(run)[1][1:])
     require(
         log_size is not None,
         "rescaled score matching",
@@ -105,7 +106,8 @@ def rescaled_score_matching(
 
     y, weigher_y = part([value.y for value in values], target.y, lambda_y, log_size[:, 0])
     xi, weigher_xi = part([value.xi for value in values], target.xi, lambda_xi, log_size[:, 1])
-    return MatchingTerms(y, xi), weigher_y + weigher_xi
+    terms = MatchingTerms(_unless(good, y), _unless(good, xi))
+    return terms, _unless(good, weigher_y + weigher_xi)
 
 
 def sliced_score_matching(
@@ -176,6 +178,39 @@ def bias_penalty(
         return (scale * (jnp.square(s.sum(0)) - jnp.square(s).sum(0))).sum() / (m * (m - 1))
 
     return MatchingTerms(part(values.y, lambda_y), part(values.xi, lambda_xi))
+
+
+def _finite_run(run: Trajectory) -> tuple[Bool[Array, ""], tuple[Array, Array, Array]]:
+    """Whether an experiment is finite; θ, y and ξ, or zeros, which a network can be differentiated
+    at.
+    """
+    parts = (run.theta, run.ys, run.xis)
+    good = jnp.stack([jnp.isfinite(part).all() for part in parts]).all()
+    return good, (
+        jnp.where(good, run.theta, 0),
+        jnp.where(good, run.ys, 0),
+        jnp.where(good, run.xis, 0),
+    )
+
+
+def _finite_parts(
+    score: Score, task: Task, run: Trajectory
+) -> tuple[Bool[Array, ""], ScoreValue, list[ScoreValue]]:
+    """Whether an experiment, its target and the values of its scores are finite; the target and the
+    values, or zeros. T NLE, and those of the score.
+    """
+    usable, (theta, ys, xis) = _finite_run(run)
+    target = conditional_score(task, Trajectory(theta, ys, xis))
+    values = [each(ys, xis) for each in score.parts(theta)]
+    found = [target, *values]
+    good = usable & jnp.stack([jnp.isfinite(x).all() for each in found for x in each]).all()
+    cleaned = [ScoreValue(*(jnp.where(good, x, 0) for x in each)) for each in found]
+    return good, cleaned[0], cleaned[1:]
+
+
+def _unless(good: Bool[Array, ""], term: Scalar) -> Scalar:
+    """The term of an experiment, NaN where it is to be dropped; the gradient is then zero."""
+    return jnp.where(good, term, jnp.nan)
 
 
 def _total(terms: Sequence[Array]) -> Array:

@@ -57,13 +57,16 @@ def static(
 def _along(score: Score, run: Trajectory) -> Scalar:
     """⟨stop(s_y), y⟩ + ⟨stop(s_ξ), ξ⟩."""
     s_y, s_xi = jax.lax.stop_gradient(score(*jax.lax.stop_gradient((run.ys, run.xis))))
-    return (s_y * run.ys).sum() + (s_xi * run.xis).sum()
+    good = jnp.isfinite(s_y).all() & jnp.isfinite(s_xi).all()
+    value = (jnp.where(good, s_y, 0) * run.ys).sum() + (jnp.where(good, s_xi, 0) * run.xis).sum()
+    return jnp.where(good, value, jnp.nan)  # the trajectory is dropped
 
 
 def _along_outcomes(score: Score, run: Trajectory) -> Scalar:
     """⟨stop(s_y), y⟩."""
     s_y = jax.lax.stop_gradient(score(*jax.lax.stop_gradient((run.ys, run.xis))).y)
-    return (s_y * run.ys).sum()
+    good = jnp.isfinite(s_y).all()
+    return jnp.where(good, (jnp.where(good, s_y, 0) * run.ys).sum(), jnp.nan)
 
 
 def _first_term(

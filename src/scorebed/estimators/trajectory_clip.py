@@ -17,8 +17,9 @@ def chunk_size(batch: int) -> int:
 
 def clip_factors(lengths: Float[Array, " N"], limit: float) -> Float[Array, " N"]:
     """1 / max(length, longest) with longest = `limit` · median of the lengths: no gradient times
-    its factor is longer than one, and a shorter one keeps its proportion.
+    its factor is longer than one, and a shorter one keeps its proportion. A length that is NaN does
+    not count.
     """
     tiny = jnp.finfo(lengths.dtype).tiny
-    longest = jnp.maximum(limit * jnp.median(lengths), tiny)
+    longest = jnp.maximum(limit * jnp.nanmedian(lengths), tiny)
     return jnp.minimum(1 / longest, 1 / jnp.maximum(lengths, tiny))

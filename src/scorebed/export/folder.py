@@ -36,7 +36,7 @@ from scorebed.runs.load import Run, load
 from scorebed.runs.serialisation import digest, encode_leaves
 from scorebed.session.policy_runner import policy_sha256
 from scorebed.tasks.base import IID, Task
-from scorebed.tasks.spaces import Box, Quantity
+from scorebed.tasks.spaces import Quantity
 
 FORMAT, VERSION = "scorebed-export", 1
 SEEDS = 256  # the ONNX form has the noise of this many
@@ -175,11 +175,7 @@ def _manifest(run: Run, programs: Programs, onnx: dict[str, Any]) -> dict[str, A
 
 def _designs(task: Task) -> list[dict[str, Any]]:
     space = task.designs
-    limits = (
-        zip(space.low, space.high, strict=True)
-        if isinstance(space, Box)
-        else [(None, None)] * space.dim
-    )
+    limits = zip(*space.limits, strict=True) if space.bounded else [(None, None)] * space.dim
     return [
         _quantity(q) | {"low": low, "high": high}
         for q, (low, high) in zip(space.quantities, limits, strict=True)

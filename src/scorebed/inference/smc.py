@@ -148,6 +148,7 @@ def update_smc(
 
     def evaluate(z: Float[Array, "N k"]) -> _Particles:
         each = step_log_likelihoods(task, jax.vmap(task.prior.from_latent)(z), ys, xis)
+        each = jnp.where(jnp.isnan(each), -jnp.inf, each)  # the model overflows there
         before, after = t < known, (t >= known) & (t < observed)
         return _Particles(z, jnp.where(before, each, 0).sum(0), jnp.where(after, each, 0).sum(0))
 

@@ -11,6 +11,7 @@ from scorebed.methods.mlmc import MLMCMethod
 from scorebed.methods.myopic import MyopicMethod
 from scorebed.methods.nmc import NMCMethod
 from scorebed.methods.pce import PCEMethod
+from scorebed.methods.predictive import PredictiveMethod
 from scorebed.methods.random import RandomMethod
 from scorebed.methods.score import ScoreMethod
 from scorebed.methods.static import StaticMethod
@@ -25,6 +26,7 @@ METHODS: Registry[type[Method]] = Registry(
     {
         "score": ScoreMethod,
         "jointscore": JointScoreMethod,
+        "predictive": PredictiveMethod,
         "pce": PCEMethod,
         "nmc": NMCMethod,
         "mlmc": MLMCMethod,
@@ -43,7 +45,7 @@ METHODS: Registry[type[Method]] = Registry(
 
     Example:
         >>> list(sb.METHODS)[:3]
-        ['score', 'jointscore', 'pce']
+        ['score', 'jointscore', 'predictive']
     """,
 )
 

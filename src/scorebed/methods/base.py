@@ -25,6 +25,7 @@ from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
+from scorebed.training.policy import fresh_policies
 from scorebed.training.stage import Stage
 
 SomeMethod = TypeVar("SomeMethod", bound="Method")
@@ -53,15 +54,28 @@ class Job:
     capped: bool = True
     """Whether a budget buys no more steps of a network than the settings have."""
 
+    make_batch: Callable[..., Policy] = fresh_policies
+    """The untrained policies of a stage: `make_batch(make_policy, task, count, key=key)`."""
+
     @functools.cached_property
+    def _shapes(self) -> Policy:
+        """A policy without its numbers: traits need none."""
+        policy: Policy = eqx.filter_eval_shape(
+            lambda key: self.make_policy(self.task, key=key), jr.key(0)
+        )
+        return policy
+
+    @property
     def design_nle(self) -> int:
         """Likelihood evaluations of the designs of one experiment, by a policy that evaluates the
         model.
         """
-        policy: Policy = eqx.filter_eval_shape(
-            lambda key: self.make_policy(self.task, key=key), jr.key(0)
-        )
-        return policy.design_nle
+        return self._shapes.design_nle
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the policy has parameters to train."""
+        return self._shapes.trainable
 
     def groups(self, parts: int, repeat: int = 0) -> list[tuple[str, int]]:
         """The stages in which the policies of a repeat are trained, and how many in each: P shared
@@ -97,6 +111,9 @@ class Method(eqx.Module):
     Attributes:
         needs_density: whether the likelihood of the model is evaluated.
         serves_nuisance: whether it serves tasks with nuisance parameters.
+        serves_discrete: whether it serves tasks with finitely many outcomes.
+        needs_discrete: whether outcomes must be finitely many.
+        serves_names: whether it serves designs with names to choose among.
         compared_with_random: whether a run bounds random designs too.
         has_own_policy: whether it is tied to one policy.
         designs_in_words: what its designs are, for a report.
@@ -121,6 +138,12 @@ class Method(eqx.Module):
     """Whether the likelihood of the model is evaluated."""
     serves_nuisance: ClassVar[bool] = False
     """Whether it serves tasks with nuisance parameters."""
+    serves_discrete: ClassVar[bool] = False
+    """Whether it serves tasks with finitely many outcomes, which have no gradient."""
+    needs_discrete: ClassVar[bool] = False
+    """Whether outcomes must be finitely many."""
+    serves_names: ClassVar[bool] = False
+    """Whether it serves designs with names, which have no gradient."""
     compared_with_random: ClassVar[bool] = True
     """Whether a run bounds random designs too."""
     has_own_policy: ClassVar[bool] = False
@@ -165,6 +188,17 @@ class Method(eqx.Module):
         if has_nuisance(task) and not self.serves_nuisance:
             got = f"{name}, which has nuisance parameters"
             raise _not_served(self, got, [each for each in _built_in() if each[1].serves_nuisance])
+        if task.discrete_outcomes and not self.serves_discrete:
+            got = f"{name}, whose outcomes are finitely many"
+            raise _not_served(self, got, [each for each in _built_in() if each[1].serves_discrete])
+        if self.needs_discrete and not task.discrete_outcomes:
+            got = f"{name}, whose outcomes are not finitely many"
+            raise _not_served(
+                self, got, [each for each in _built_in() if not each[1].needs_discrete]
+            )
+        if task.designs.named and not self.serves_names:
+            got = f"{name}, whose designs have names"
+            raise _not_served(self, got, [each for each in _built_in() if each[1].serves_names])
 
     def supports_policy(self, policy: Policy) -> None:
         """Refuse a policy that the method cannot train, with a sentence."""

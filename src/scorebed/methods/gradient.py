@@ -23,7 +23,6 @@ from scorebed.tasks.base import Task
 from scorebed.training.fit import Gradient
 from scorebed.training.policy import (
     faster_noise,
-    fresh_policies,
     gradient_by,
     policy_optimiser,
 )
@@ -83,13 +82,15 @@ class GradientMethod(Method):
     def batch(self, job: Job, learned: Any, name: str, count: int) -> Any:
         """The untrained policies of a stage, with whatever is trained with them."""
         del learned
-        return fresh_policies(job.make_policy, job.task, count, key=named(job.key, name, "init"))
+        return job.make_batch(job.make_policy, job.task, count, key=named(job.key, name, "init"))
 
     def optimiser(self) -> optax.GradientTransformation:
         """Of the batch."""
         return adam(self.policy_training)
 
-    def train(self, job: Job, learned: Any, name: str, count: int) -> BatchStage:
+    def train(self, job: Job, learned: Any, name: str, count: int) -> BatchStage | None:
+        if not job.trainable:
+            return None
         training = self.policy_training
         estimate = monitor(job, training)
         return BatchStage(
@@ -102,7 +103,7 @@ class GradientMethod(Method):
             decay=training.ema,
             policies_of=self.policy_of,
             estimate=estimate,
-            estimate_nle=0 if estimate is None else estimate.nle,
+            estimate_nle=0 if estimate is None else estimate.nle(job.design_nle),
             every=training.monitor_every,
             keep_best=training.keep == "best",
             patience=training.patience,
@@ -111,12 +112,19 @@ class GradientMethod(Method):
             key=named(job.key, name, "train"),
         )
 
+    def untrained(self, job: Job) -> Policy:
+        """A policy without parameters stands for itself."""
+        return job.make_policy(job.task, key=named(job.key, "untrained"))
+
     def static_reference(self) -> tuple[Method, str] | None:
         return with_training(self, static_training(self.policy_training)), "the same method"
 
     def within(self: SomeGradientMethod, budget: int, job: Job) -> SomeGradientMethod:
         """As many steps as a budget pays for."""
         training = self.policy_training
+        if not job.trainable:
+            require_affordable(budget, self.nle(job))
+            return self
         if training.halvings:
             steps = self._longest_halved(budget, job)
         else:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -118,7 +118,8 @@ class ScoreClimbing(Stage):
         if estimate is None:
             return 0
         ladder = rungs(self.steps, 1, halvings=0, every=training.monitor_every)
-        return estimate.nle * sum(estimates(ladder, n, every=training.monitor_every) for n in steps)
+        looks = sum(estimates(ladder, n, every=training.monitor_every) for n in steps)
+        return looks * estimate.nle(self.job.design_nle)
 
     def _over(self, watched: Watched) -> bool:
         return 0 < self.method.policy_training.patience <= watched.idle()
@@ -126,6 +127,8 @@ class ScoreClimbing(Stage):
 
 class IOSMCMethod(Method):
     """Nested particles; iterations, batches of trajectories and rates are those of stage 2."""
+
+    serves_discrete: ClassVar[bool] = True
 
     policy_training: PolicyTraining
     trajectories: Annotated[int, whole(2, LARGEST)]
@@ -154,6 +157,13 @@ class IOSMCMethod(Method):
             got=f"{halvings}, but iosmc trains one policy at a time",
             expected="0",
             fix="leave it out.",
+        )
+        require(
+            not task.designs.listed,
+            f"the designs of {type(task).__name__} for the method iosmc",
+            got="some that come from a list",
+            expected="designs with a density",
+            fix="leave --method out.",
         )
 
     def supports_policy(self, policy: Policy) -> None:

@@ -11,6 +11,8 @@ from scorebed.policies.base import Policy
 class MyopicMethod(Method):
     """The design whose next outcome tells most about the parameters, step by step."""
 
+    serves_discrete: ClassVar[bool] = True
+    serves_names: ClassVar[bool] = True
     has_own_policy: ClassVar[bool] = True
     designs_in_words: ClassVar[str] = (
         "at every step the design of largest one-step information gain"

@@ -1,5 +1,7 @@
 """NMC: policies by the gradient of nested Monte Carlo, an upper bound."""
 
+from typing import ClassVar
+
 from jaxtyping import PyTree
 
 from scorebed.methods._contrastive import ContrastiveMethod
@@ -13,6 +15,8 @@ from scorebed.training.fit import Loss
 class NMCMethod(ContrastiveMethod):
     """Raise sNMC with M = `inner` contrastive parameters; a policy may exploit its slack."""
 
+    serves_discrete: ClassVar[bool] = True
+    serves_names: ClassVar[bool] = True
     policy_training: PolicyTraining
     inner: Count = 15
     """Contrastive parameters of every trajectory, M."""

@@ -15,6 +15,8 @@ from scorebed.training.fit import Loss
 class PCEMethod(ContrastiveMethod):
     """Raise sPCE with M = `inner` contrastive parameters."""
 
+    serves_discrete: ClassVar[bool] = True
+    serves_names: ClassVar[bool] = True
     serves_nuisance: ClassVar[bool] = True
 
     policy_training: PolicyTraining

@@ -11,6 +11,8 @@ from scorebed.samplers.paper import reference_sampler
 class RandomMethod(Method):
     """Independent designs, uniform in a box or Gaussian."""
 
+    serves_discrete: ClassVar[bool] = True
+    serves_names: ClassVar[bool] = True
     has_own_policy: ClassVar[bool] = True
     designs_in_words: ClassVar[str] = "designs drawn at random"
     needs_density: ClassVar[bool] = False

@@ -41,14 +41,15 @@ def run_row(row: TableRow, study: Study, *, progress: Progress) -> Result:
 def run_planned(new: NewRun, path: Path, words: str, *, progress: Progress) -> Result:
     """Carry out what is left of a run in a folder, and give what a record keeps of it."""
     run = open_planned(new, path)
-    with run.folder as folder:
-        progress.begin(folder.path.name, 0, 0)
-        progress.end(f"{words}, in {folder.path}")
-        record = Execution(folder, run.config, run.task, progress=progress).run()
-        result = _result(run, record, progress=progress)
-    # Nothing that one row compiled serves another, and it would be held to the end.
-    jax.clear_caches()
-    return result
+    try:
+        with run.folder as folder:
+            progress.begin(folder.path.name, 0, 0)
+            progress.end(f"{words}, in {folder.path}")
+            record = Execution(folder, run.config, run.task, progress=progress).run()
+            return _result(run, record, progress=progress)
+    finally:
+        # Nothing that one row compiled serves another, and it would be held to the end.
+        jax.clear_caches()
 
 
 def open_planned(new: NewRun, path: Path) -> OpenRun:

@@ -11,6 +11,7 @@ method. S = 1 changes nothing. Below it:
 | IO-SMC²: `trajectories`, `particles`, `steps` | in turn, down to 64, 64 and 5 |
 | `learning_rate`, with its last value | divided by f, up to 2e-3, so that fewer steps still move |
 | `decay_every`, `monitor_every` | times f |
+| `clip` of a gradient's norm | at most 1: of 64 trajectories a single one decides the gradient |
 | `width` w of a network | 8·round(w·S^(1/3)/8), within 32 and w |
 | `blocks`, `layers` of a network | half, rounded up, once its width is below half |
 | `hidden` layers of its embedding | in proportion to its width, in whole numbers |
@@ -38,6 +39,7 @@ from scorebed.paper.data import read
 SMALLEST_BATCH = 64
 FEWEST_SWEEPS = 5
 LARGEST_RATE = 2e-3
+LARGEST_CLIP = 1.0
 SMALLEST_WIDTH, WIDTH_STEP, SMALLEST_HEAD = 32, 8, 16
 OUTER, SMALLEST_INNER = 512, 100_000
 SELECT_OUTER, SELECT_SHARE, MONITOR_INNER = 256, 10, 1_000
@@ -116,8 +118,10 @@ def _steps(table: Tables, scale: float) -> tuple[dict[str, int], float]:
 
 
 def _rates(table: Tables, factor: float) -> dict[str, Any]:
-    """Learning rates and the steps between their decays, and estimates on the way."""
+    """Learning rates and the steps between their decays, clipping, and estimates on the way."""
     found: dict[str, Any] = {}
+    if "clip" in table:
+        found["clip"] = min(table["clip"], LARGEST_CLIP)
     if "learning_rate" in table:
         first = table["learning_rate"]
         raised = max(first, min(first / factor, LARGEST_RATE))

@@ -11,7 +11,7 @@ from scorebed.paper.page import Page, PagePicture, PageTable, Section
 from scorebed.paper.rows import TableRow, table_rows
 from scorebed.paper.statistics import OrderAgreement, Sample, agreement, best_rows
 from scorebed.paper.study import Study
-from scorebed.paper.units import UnitRecord
+from scorebed.paper.units import UnitRecord, diverged
 
 COLUMNS = (
     "method",
@@ -77,10 +77,11 @@ class TableItem(PaperItem):
         from scorebed.plots.reproduction import draw_rows
 
         sections, data, panels = [], [], {}
+        stopped = diverged(self.units(study), study)
         for task in self._values["tasks"]:
             rows = [row for row in self.units(study) if row.task == task]
             run = {r.label: ResultRow(r, records[r.name].result) for r in rows if r.name in records}
-            sections.append(self._section(study, task, rows, run))
+            sections.append(self._section(study, task, rows, run, stopped))
             data += [
                 _line(row, run.get(row.label), published_rows(self.of, task)[row.label])
                 for row in rows
@@ -106,7 +107,12 @@ class TableItem(PaperItem):
         ]
 
     def _section(
-        self, study: Study, task: str, rows: Sequence[TableRow], run: Mapping[str, ResultRow]
+        self,
+        study: Study,
+        task: str,
+        rows: Sequence[TableRow],
+        run: Mapping[str, ResultRow],
+        stopped: Mapping[str, str],
     ) -> Section:
         paper = published_rows(self.of, task)
         bound = leading_bound(list(run.values()))
@@ -128,7 +134,7 @@ class TableItem(PaperItem):
                     ),
                 ]
                 if found
-                else [""] * 4
+                else ["diverged" if row.name in stopped else "", *[""] * 3]
             )
             cells.append(
                 [
@@ -142,6 +148,11 @@ class TableItem(PaperItem):
             )
         table = PageTable(COLUMNS, cells, frozenset(bold))
         notes = _notes(bound, agreement(ours, theirs), len(ours)) if run else []
+        notes += [
+            f"{row.label} diverged: {stopped[row.name].partition('. Fix:')[0]}."
+            for row in rows
+            if row.name in stopped
+        ]
         return Section(task, table, notes)
 
     def _dots(self, row: TableRow, found: ResultRow | None) -> Any:

@@ -2,8 +2,9 @@
 
 A record says by what settings it was made; a unit whose record agrees with what is asked is not
 carried out again, whether or not its run folder is still there, and one that does not agree is
-refused. Several processes with the same command share the work: a unit that another process has in
-hand is passed over and looked at again at the end.
+refused. A unit whose training diverges leaves a record that says so, and the others go on. Several
+processes with the same command share the work: a unit that another process has in hand is passed
+over and looked at again at the end.
 """
 
 import abc
@@ -20,11 +21,13 @@ from scorebed.runs import strict_json
 from scorebed.runs.durable import explained, make_folder, replace_file
 from scorebed.runs.lock import Lock
 from scorebed.runs.stage import Progress
+from scorebed.training.fit import TrainingStoppedError
 
 if TYPE_CHECKING:
     from scorebed.paper.rows import TableRow
 
 FORMAT = 1
+DIVERGED = "diverged"
 LOOK_AGAIN = 2.0  # seconds between two looks at a unit that another process has in hand
 
 
@@ -69,6 +72,12 @@ class UnitRecord(NamedTuple):
     name: str
     settings: Mapping[str, Any]
     result: Mapping[str, Any]
+
+    @property
+    def diverged(self) -> str | None:
+        """Why its training stopped before the end; None if it did not. There is no more of it."""
+        found = self.result.get(DIVERGED)
+        return None if found is None else str(found)
 
 
 def record_name(unit: Unit, study: Study) -> str:
@@ -125,13 +134,25 @@ def _read(unit: Unit, study: Study) -> UnitRecord | None:
 
 
 def finished(units: Sequence[Unit], study: Study) -> dict[str, UnitRecord]:
-    """The records that there are, by the names of their units."""
+    """The records of finished units that there are, by the names of their units."""
+    return {name: each for name, each in _records(units, study).items() if each.diverged is None}
+
+
+def diverged(units: Sequence[Unit], study: Study) -> dict[str, str]:
+    """Why units stopped before their end, by the names of those that did."""
+    found = {name: each.diverged for name, each in _records(units, study).items()}
+    return {name: reason for name, reason in found.items() if reason is not None}
+
+
+def _records(units: Sequence[Unit], study: Study) -> dict[str, UnitRecord]:
     found = {unit.name: find_record(unit, study) for unit in units}
     return {name: record for name, record in found.items() if record is not None}
 
 
 def carry_out(units: Sequence[Unit], study: Study, *, progress: Progress) -> dict[str, UnitRecord]:
-    """All units, each carried out by this process or by another, and their records by name."""
+    """All units, each carried out by this process or by another, and the records by name of those
+    that did not diverge.
+    """
     for folder in (study.runs_folder, study.records_folder):
         make_folder(folder)
     finished(units, study)  # refuse what does not agree before anything is begun
@@ -148,7 +169,7 @@ def carry_out(units: Sequence[Unit], study: Study, *, progress: Progress) -> dic
         if left:
             time.sleep(LOOK_AGAIN)
         waiting = left
-    return {unit.name: found[unit.name] for unit in units}
+    return {unit.name: found[unit.name] for unit in units if found[unit.name].diverged is None}
 
 
 def _carried_out(unit: Unit, study: Study, *, progress: Progress) -> UnitRecord | None:
@@ -164,10 +185,20 @@ def _carried_out(unit: Unit, study: Study, *, progress: Progress) -> UnitRecord 
     try:
         found = find_record(unit, study)  # another process may have finished it meanwhile
         if found is None:
-            found = _keep(unit, study, unit.carry_out(study, progress=progress))
+            found = _keep(unit, study, _result(unit, study, progress=progress))
         return found
     finally:
         lock.release()
+
+
+def _result(unit: Unit, study: Study, *, progress: Progress) -> Mapping[str, Any]:
+    """What a unit came to, or why its training stopped."""
+    try:
+        return unit.carry_out(study, progress=progress)
+    except TrainingStoppedError as error:
+        progress.begin(record_name(unit, study), 0, 0)
+        progress.end(f"diverged: {error}")
+        return {DIVERGED: str(error)}
 
 
 def _keep(unit: Unit, study: Study, result: Mapping[str, Any]) -> UnitRecord:

@@ -56,7 +56,7 @@ def other_policies(request: Request, study: Study) -> OtherPolicies | None:
     if "preset" not in choice:
         return None
     preset, task = choice["preset"], request.task
-    policy = policy_for(preset, task, method=DEFAULT_METHOD)
+    policy = policy_for(preset, task, method=choice["policy_of"])
     values = preset_values(preset, request.task_name, task, method=DEFAULT_METHOD, policy=policy)
     found = OtherPolicies(
         policy, _by_key(values, choice["keys"]), _by_key(values, choice["at_most"])

@@ -7,9 +7,11 @@ from jaxtyping import PRNGKeyArray
 
 from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
+from scorebed.policies.belief import Belief
 from scorebed.policies.constrained import obedient
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
+from scorebed.policies.lookahead import Lookahead
 from scorebed.policies.modes import Modes
 from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
@@ -36,6 +38,8 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
 
 # Designs that every run is compared with.
 STATIC, RANDOM = "static", "random"
+# What greed reaches untrained, on tasks that it serves.
+GREEDY = "lookahead"
 
 POLICIES: Registry[PolicyConstructor] = Registry(
     "policy",
@@ -43,7 +47,9 @@ POLICIES: Registry[PolicyConstructor] = Registry(
         "dad": DAD,
         "gru": GRUPolicy,
         "attention": AttentionPolicy,
+        "belief": Belief,
         "modes": Modes,
+        GREEDY: Lookahead,
         "plan": Plan,
         STATIC: _static,
         RANDOM: _random,

@@ -63,7 +63,7 @@ class AttentionPolicy(Policy):
             key_mlp,
             key_emitter,
         ) = jr.split(key, 8)
-        dx = task.designs.dim
+        dx = task.designs.free_dim
         self.design_encoder = MLP((dx, *encoder_hidden, width), gelu, key=key_design)
         self.outcome_encoder = MLP(
             (task.outcome_dim, *encoder_hidden, width), gelu, key=key_outcome
@@ -94,9 +94,14 @@ class AttentionPolicy(Policy):
         return RunningAttention.of(*self._attend(self.decision_token))
 
     def design(self, memory: RunningAttention, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+        return self.space.constrain(self.preferences(memory, noise))
+
+    def preferences(
+        self, memory: RunningAttention, noise: Float[Array, " 0"]
+    ) -> Float[Array, " f"]:
         del noise
         x = self.norm_attention(self.decision_token + self.attention.join(memory.mean()))
-        return self.space.constrain(self.emitter(self.norm_mlp(x + self.mlp(x))))
+        return self.emitter(self.norm_mlp(x + self.mlp(x)))
 
     def update(
         self, memory: RunningAttention, xi: Float[Array, " dx"], y: Float[Array, " dy"]

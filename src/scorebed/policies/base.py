@@ -9,9 +9,10 @@ import abc
 from typing import Any, TypeAlias
 
 import equinox as eqx
+import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.errors import require
+from scorebed.errors import InvalidValueError, require
 
 Memory: TypeAlias = Any  # a PyTree of arrays; None where there is nothing to remember
 
@@ -38,6 +39,8 @@ class Policy(eqx.Module):
         init: the memory of the empty history.
         design: the next design, from the memory.
         update: the memory after a design and its outcome.
+        preferences: the unconstrained numbers behind a design, where it has any.
+        log_choices: log-probabilities of names that were drawn; zero by default.
         lacks_designs: whether it has designs for fewer measurements than a number.
         extended: the same policy for another number of steps.
 
@@ -80,6 +83,27 @@ class Policy(eqx.Module):
     @abc.abstractmethod
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
         """Memory after (ξ_t, y_t)."""
+
+    def preferences(self, memory: Memory, noise: Float[Array, " n"]) -> Float[Array, " f"]:
+        """The unconstrained numbers u behind the next design ξ(u), of a policy that has any: names
+        are drawn by them in training.
+        """
+        del memory, noise
+        raise InvalidValueError(
+            f"the policy {type(self).__name__}",
+            got="designs with names to choose among",
+            expected="a policy with preferences",
+            fix="use the policy belief, dad, gru, attention, plan or static.",
+        )
+
+    def log_choices(
+        self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], noise: Float[Array, "T n"]
+    ) -> Float[Array, " T"]:
+        """log of the probabilities with which the names among designs were drawn; zero for a policy
+        that draws none.
+        """
+        del ys, noise
+        return jnp.zeros(len(xis), xis.dtype)
 
     # ---- traits
 

@@ -43,7 +43,7 @@ class DAD(Policy):
         key: PRNGKeyArray,
     ):
         key_encoder, key_emitter = jr.split(key)
-        dx = task.designs.dim
+        dx = task.designs.free_dim
         self.encoder = MLP((task.outcome_dim + dx, *hidden, encoding), jax.nn.relu, key=key_encoder)
         emitter = Linear(encoding, dx, weight_bound=emitter_bound, key=key_emitter)
         bias = EMPTY_HISTORY * emitter.weight.sum(0)
@@ -67,8 +67,13 @@ class DAD(Policy):
     def design(
         self, memory: Float[Array, " encoding"], noise: Float[Array, " 0"]
     ) -> Float[Array, " dx"]:
+        return self.space.constrain(self.preferences(memory, noise))
+
+    def preferences(
+        self, memory: Float[Array, " encoding"], noise: Float[Array, " 0"]
+    ) -> Float[Array, " f"]:
         del noise
-        return self.space.constrain(self.emitter(memory))
+        return self.emitter(memory)
 
     def update(
         self, memory: Float[Array, " encoding"], xi: Float[Array, " dx"], y: Float[Array, " dy"]

@@ -27,7 +27,7 @@ class GRUPolicy(StochasticPolicy):
     encoder: MLP
     cells: GRU
     emitter: MLP
-    log_std: Float[Array, " dx"]
+    log_std: Float[Array, " f"]
     space: Space = eqx.field(static=True)
 
     def __init__(
@@ -42,7 +42,7 @@ class GRUPolicy(StochasticPolicy):
         key: PRNGKeyArray,
     ):
         key_encoder, key_cells, key_emitter = jr.split(key, 3)
-        dx = task.designs.dim
+        dx = task.designs.free_dim
         self.encoder = MLP(
             (task.outcome_dim + dx, *encoder_hidden, encoding), jax.nn.relu, key=key_encoder
         )
@@ -55,16 +55,21 @@ class GRUPolicy(StochasticPolicy):
     def noise_leaves(self) -> tuple[str, ...]:
         return ("log_std",)
 
-    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
-        return jr.normal(key, (horizon, self.space.dim))
+    def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T f"]:
+        return jr.normal(key, (horizon, self.space.free_dim))
 
     def init(self) -> Float[Array, "layers state"]:
         return self.cells.init()
 
     def design(
-        self, memory: Float[Array, "layers state"], noise: Float[Array, " dx"]
+        self, memory: Float[Array, "layers state"], noise: Float[Array, " f"]
     ) -> Float[Array, " dx"]:
-        return self.space.constrain(self.emitter(memory[-1]) + jnp.exp(self.log_std) * noise)
+        return self.space.constrain(self.preferences(memory, noise))
+
+    def preferences(
+        self, memory: Float[Array, "layers state"], noise: Float[Array, " f"]
+    ) -> Float[Array, " f"]:
+        return self.emitter(memory[-1]) + jnp.exp(self.log_std) * noise
 
     def update(
         self, memory: Float[Array, "layers state"], xi: Float[Array, " dx"], y: Float[Array, " dy"]

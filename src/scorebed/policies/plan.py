@@ -32,7 +32,7 @@ class Plan(Policy):
     state of the network.
     """
 
-    table: Float[Array, "T dx"]
+    table: Float[Array, "T f"]
     encoder: MLP
     cells: GRU
     emitter: MLP
@@ -40,7 +40,7 @@ class Plan(Policy):
 
     def __init__(self, task: Task, *, width: int = 64, spread: float = 0.5, key: PRNGKeyArray):
         key_table, key_encoder, key_cells, key_emitter = jr.split(key, 4)
-        dx = task.designs.dim
+        dx = task.designs.free_dim
         self.table = spread / UNIT * jr.normal(key_table, (task.horizon, dx))
         self.encoder = MLP((task.outcome_dim + dx, width, width), jax.nn.relu, key=key_encoder)
         self.cells = GRU(width, width, 1, key=key_cells)
@@ -80,10 +80,13 @@ class Plan(Policy):
         return jnp.zeros((), jnp.int32), self.cells.init()
 
     def design(self, memory: PlanMemory, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+        return self.space.constrain(self.preferences(memory, noise))
+
+    def preferences(self, memory: PlanMemory, noise: Float[Array, " 0"]) -> Float[Array, " f"]:
         del noise
         step, state = memory
         planned = UNIT * jax.lax.dynamic_index_in_dim(self.table, step, keepdims=False)
-        return self.space.constrain(planned + self.emitter(state[-1]))
+        return planned + self.emitter(state[-1])
 
     def update(
         self, memory: PlanMemory, xi: Float[Array, " dx"], y: Float[Array, " dy"]

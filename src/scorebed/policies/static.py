@@ -26,15 +26,15 @@ class Static(Policy):
     Made for at most T steps: drawing noise for more is an error, and a `design` past the last one
     repeats it."""
 
-    us: Float[Array, "T dx"]
+    us: Float[Array, "T f"]
     space: Space = eqx.field(static=True)
 
     def __check_init__(self) -> None:
         require(
-            self.us.shape[0] >= 1 and self.us.shape[-1] == self.space.dim,
+            self.us.shape[0] >= 1 and self.us.shape[-1] == self.space.free_dim,
             "static designs",
             got=f"an array of shape {self.us.shape}",
-            expected=f"at least one row of {self.space.dim} coordinates",
+            expected=f"at least one row of {self.space.free_dim} numbers",
             fix="give one row per step and one column per design coordinate.",
         )
 
@@ -43,7 +43,7 @@ class Static(Policy):
         cls, horizon: int, space: Space, scale: float = 1.0, *, key: PRNGKeyArray
     ) -> "Static":
         """u ~ N(0, scale²)."""
-        return cls(scale * jr.normal(key, (horizon, space.dim)), space)
+        return cls(scale * jr.normal(key, (horizon, space.free_dim)), space)
 
     @classmethod
     def from_designs(cls, xis: Float[Array, "T dx"], space: Space) -> "Static":
@@ -86,10 +86,13 @@ class Static(Policy):
         return jnp.zeros((), jnp.int32)
 
     def design(self, memory: Int[Array, ""], noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
+        return self.space.constrain(self.preferences(memory, noise))
+
+    def preferences(self, memory: Int[Array, ""], noise: Float[Array, " 0"]) -> Float[Array, " f"]:
         del noise
         # The index is clamped, not checked: a check here is a host callback, which an exported
         # program cannot hold.
-        return self.space.constrain(jax.lax.dynamic_index_in_dim(self.us, memory, keepdims=False))
+        return jax.lax.dynamic_index_in_dim(self.us, memory, keepdims=False)
 
     def update(
         self, memory: Int[Array, ""], xi: Float[Array, " dx"], y: Float[Array, " dy"]

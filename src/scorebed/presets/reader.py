@@ -11,7 +11,7 @@ those that the user asks for, or else the preset's own number."""
 from collections.abc import Iterator, Sequence
 
 from scorebed.errors import UnknownNameError
-from scorebed.presets import PRESETS
+from scorebed.presets import DEFAULT_METHOD, PRESETS
 from scorebed.presets.files import Values, chain, overlaid, read
 from scorebed.presets.traits import TRAITS, few_modes
 from scorebed.tasks.base import Task
@@ -45,6 +45,11 @@ def preset_values(
     settings = {name: _chosen(run.pop(name)) for name in names}
     named = {"task": task_name, "method": method, "preset": preset}
     return named | run | {name: table for name, table in settings.items() if table}
+
+
+def default_method(preset: str, task: Task) -> str:
+    """The method of a run that names none."""
+    return str(_tables(preset, task).get("method", DEFAULT_METHOD))
 
 
 def shared_policy(task: Task) -> str:

@@ -25,4 +25,9 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
     "user-model": user_model,
     "nuisance": has_nuisance,
     "without-density": lambda task: not task.has_density,
+    "named-designs": lambda task: task.designs.named,
+    "discrete": lambda task: task.discrete_outcomes and task.has_density,
+    "discrete-believed": lambda task: (
+        task.discrete_outcomes and task.has_density and task.states_follow_data
+    ),
 }

@@ -26,7 +26,7 @@ from scorebed.report.tables import (
     warnings,
 )
 from scorebed.runs.durable import replace_file
-from scorebed.runs.evaluation import in_words
+from scorebed.runs.evaluation import in_words, tight_in_words
 from scorebed.runs.folder import ENV, METRICS, RunFolder
 from scorebed.runs.load import open_config
 from scorebed.runs.user_parts import BUILT_IN, UserParts
@@ -86,6 +86,7 @@ def render(folder: RunFolder, parts: UserParts = BUILT_IN) -> str:
         date=_date(folder) if record is not None else "",
         bounds=bounds_rows(record or {}, config),
         kind_of_bounds=in_words(record or {}),
+        tight=tight_in_words(record or {}),
         across_repeats=across_repeats(record or {}, config),
         repeats=repeats_rows(record or {}),
         trained_with=trained_with(record or {}),

@@ -15,11 +15,12 @@ from scorebed.report.reading import as_number, json_object
 from scorebed.rollout import simulate
 from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig
-from scorebed.runs.execution import job_for
+from scorebed.runs.execution import RECORD, job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.strict_json import Json
 from scorebed.runs.user_task import UserTask, task_of
 from scorebed.tasks.base import Task
+from scorebed.training.dropped import DROPPED
 
 if TYPE_CHECKING:
     from scorebed.plots.training import Series
@@ -41,7 +42,7 @@ def loss_pictures(metrics: Sequence[Mapping[str, Json]]) -> list[ReportFigure]:
 
     lines = [line for line in metrics if str(line["stage"]).startswith("score-")]
     terms = dict.fromkeys(
-        name for line in lines for name in line if name not in ("stage", "step", "seconds")
+        name for line in lines for name in line if name not in ("stage", "step", "seconds", DROPPED)
     )
     figures = []
     for number, term in enumerate(terms):
@@ -102,11 +103,17 @@ def experiments_picture(
     from scorebed.plots.svg import svg_element
 
     path = folder.path / "policy-0.safetensors"
-    if not path.exists():
+    stands = (json_object(folder, RECORD) or {}).get("trained") is False
+    if not path.exists() and not stands:
         return None, f"There is no trained policy yet: no {path.name}."
     try:
         task = task_of(config, given, on_warning=lambda _: None)
-        policy = load_policy(path, job_for(config, task).make_policy, task)
+        job = job_for(config, task)
+        policy = (
+            load_policy(path, job.make_policy, task)
+            if path.exists()
+            else config.trained_by.untrained(job)
+        )
     except ScorebedError as error:
         return None, f"The policy cannot be shown: {error}"
     runs = [simulate(task, policy, key=named(jr.key(seed), "report")) for seed in EXPERIMENT_SEEDS]

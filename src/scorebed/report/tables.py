@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from scorebed.diagnostics.ground_truth import SIZES
 from scorebed.report.reading import as_number, section
 from scorebed.runs.config import RunConfig, used_settings
-from scorebed.runs.evaluation import ceiling_sentence, tighter
+from scorebed.runs.evaluation import advantage, ceiling_sentence, headline, tighter, undecided
 from scorebed.runs.strict_json import Json
 
 NOTHING = "—"
@@ -23,6 +23,8 @@ class BoundsRow(NamedTuple):
     designs: str
     lower: str
     upper: str
+    advantage: str
+    """By how much the policy is ahead, on common draws."""
     outer: str
     inner: str
 
@@ -35,28 +37,37 @@ def bounds_rows(record: Mapping[str, Any], config: RunConfig) -> list[BoundsRow]
     mean = f", mean of {config.repeats:,} repeats" if config.repeats > 1 else ""
     method = config.trained_by
     words = method.designs_in_words + ("" if method.has_own_policy else f", {best}")
+    if record.get("trained") is False:
+        words = "adaptive designs of a policy that has nothing to train"
     rows = [_row(f"policy ({config.policy})", words + mean, record)]
-    for name, values in section(record, "references").items():
+    others = section(record, "paired") or section(record, "references")
+    for name, values in others.items():
         rows.append(_row(str(name), str(values.get("designs", NOTHING)), values))
     return rows
 
 
 def _row(name: str, designs: str, values: Mapping[str, Any]) -> BoundsRow:
-    lower, upper = (
-        f"{nats(values.get(side))} ± {nats(values.get(f'{side}_se'))}"
-        for side in ("lower", "upper")
-    )
-    upper = upper if nats(values.get("upper")) != NOTHING else NOTHING
+    lead = headline(values)
+    lower, upper = (_with_error(lead, side) for side in ("lower", "upper"))
+    upper = upper if nats(lead.get("upper")) != NOTHING else NOTHING
     if "cost" in values:
         cost, in_nats = _form(values["cost"], ".4g"), nats(values.get("cost_nats"))
         designs += f"; they cost {cost} on average, {in_nats} nats"
-    return BoundsRow(
-        name, designs, lower, upper, count(values.get("outer")), count(values.get("inner"))
-    )
+    inner = NOTHING if values.get("tight_lower") is not None else count(values.get("inner"))
+    ahead = advantage(values) or NOTHING
+    return BoundsRow(name, designs, lower, upper, ahead, count(lead.get("outer")), inner)
+
+
+def _with_error(values: Mapping[str, Any], name: str) -> str:
+    return f"{nats(values.get(name))} ± {nats(values.get(f'{name}_se'))}"
 
 
 def warnings(record: Mapping[str, Any], path: str) -> list[str]:
-    """Sentences about saturated bounds; `path` is the folder of the run."""
+    """Sentences about saturated bounds, where no tight ones lead; `path` is the folder of the
+    run.
+    """
+    if record.get("tight_lower") is not None:
+        return []
     rows = {"the policy": record} | {
         f"{name} designs": v for name, v in section(record, "references").items()
     }
@@ -64,7 +75,7 @@ def warnings(record: Mapping[str, Any], path: str) -> list[str]:
     sentences = [
         ceiling_sentence(values, name, commands.get(name, "")) for name, values in rows.items()
     ]
-    return [sentence for sentence in sentences if sentence]
+    return [sentence for sentence in sentences if sentence] + undecided(record)
 
 
 def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
@@ -103,6 +114,7 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
             rows.append(
                 (name, _form(error.get(part), ".3g"), f"± {_form(error.get(f'{part}_se'), '.1g')}")
             )
+    rows += _theory_rows(section(diagnosis, "theory"))
     coverage = section(diagnosis, "coverage")
     shares = [as_number(share) for share in coverage.get("outside_by_step", [])]
     worst = max(shares, default=math.nan)
@@ -125,6 +137,35 @@ def diagnosis_rows(diagnosis: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     rows.append(("ground truth", str(diagnosis.get("truth") or NOTHING), ", ".join(sizes)))
     rows.append(("trajectories", count(diagnosis.get("outer")), ""))
     rows.append(("likelihood evaluations", count(diagnosis.get("nle")), ""))
+    return rows
+
+
+def _theory_rows(theory: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """The paper's bound on the error of the gradient, and the parts of the loss; none where they
+    were not asked for.
+    """
+    bound, rows = section(theory, "error_bound"), []
+    if bound:
+        sharper = f"{_form(bound.get('sharper'), '.3g')} ± {_form(bound.get('sharper_se'), '.1g')}"
+        largest = ", ".join(
+            f"L_{symbol} {_form(bound.get(f'lipschitz_{part}'), '.3g')}"
+            for part, symbol in (("y", "y"), ("xi", "ξ"))
+        )
+        value = _form(bound.get("bound"), ".3g")
+        rows.append(("bound on the gradient's error", value, f"{largest}; by trajectory {sharper}"))
+    for where, parts in section(theory, "loss").items():
+        for part, symbol in (("y", "y"), ("xi", "ξ")):
+            found = section(parts, part)
+            pieces = ", ".join(
+                f"{what} {_form(found.get(name), '.3g')}"
+                for name, what in (
+                    ("squared_bias", "bias²"),
+                    ("error_variance", "error variance"),
+                    ("target_noise", "target noise"),
+                )
+            )
+            name = f"loss of the {symbol}-part, {where} designs"
+            rows.append((name, _form(found.get("loss"), ".3g"), pieces))
     return rows
 
 

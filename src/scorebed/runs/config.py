@@ -15,7 +15,7 @@ from typing import Annotated, Any, NamedTuple
 
 import tomli_w
 
-from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
+from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError, require
 from scorebed.methods import METHODS
 from scorebed.methods._densities import PosteriorTraining
 from scorebed.methods.aliases import OF_RUN, POSTERIOR, renamed, revalued, upgraded
@@ -68,9 +68,7 @@ class RunSettings:
     full; 0 for no limit. --budget also chooses sizes that use them.
     """
     minutes: NonNegative = 0.0
-    """Minutes of training that the numbers of steps were chosen for, by --minutes; 0 if they were
-    not.
-    """
+    """Minutes that the numbers of steps were chosen for, by --minutes; 0 if they were not."""
     score_run: str = ""
     """The run whose scores or density were taken over; empty if the run trains its own."""
 
@@ -149,6 +147,21 @@ def chosen_policies(overrides: Sequence[str] = (), file: Path | None = None) -> 
     """
     policies = _chosen("policies", overrides, file)
     return policies if type(policies) is int else None
+
+
+def refuse_contradictions(overrides: Sequence[str], arguments: Mapping[str, str | None]) -> None:
+    """Refuse settings that contradict what the command line says elsewhere; None: it says
+    nothing.
+    """
+    for setting, argument in arguments.items():
+        value = _chosen(setting, overrides, None)
+        require(
+            value is None or argument is None or value == argument,
+            f"--set {setting}={value}",
+            got=f"{argument} as the command's own {setting}",
+            expected="the same in both places",
+            fix=f"leave --set {setting} out.",
+        )
 
 
 def _chosen(setting: str, overrides: Sequence[str], file: Path | None) -> Any:
@@ -247,6 +260,15 @@ def to_values(config: RunConfig) -> dict[str, Any]:
     if config.posterior is not None:
         found["posterior"] = dataclasses.asdict(config.posterior)
     return found | {"evaluation": dataclasses.asdict(config.evaluation)}
+
+
+def known_settings(values: Mapping[str, Any]) -> dict[str, Setting]:
+    """Every setting that a run of these values may have, by its dotted key. The values name the
+    method, and where they matter the kind of score and the schedule.
+    """
+    tables = _tables(values).items()
+    below = {f"{table}.{key}": setting for table, keys in tables for key, setting in keys.items()}
+    return settings_of(RunSettings) | below
 
 
 def used_settings(config: RunConfig) -> Iterator[Used]:

@@ -25,6 +25,10 @@ from scorebed.tasks.continued import continued
 from scorebed.tasks.declare import quantity
 from scorebed.tasks.sample_prior import LatentMixture, Mixture
 
+LARGEST = 2**24  # bytes of a file
+LONGEST_LINE = 2**14  # characters
+SHOWN = 200  # characters of the file in a message
+
 
 class Past(NamedTuple):
     """Designs and outcomes of steps that are over."""
@@ -35,16 +39,15 @@ class Past(NamedTuple):
 
 def read_history(path: Path, task: Task) -> Past:
     """The steps of a CSV file, by the names of a task's designs and outcomes."""
-    with explained("reading the history", path):
-        text = path.read_text(encoding="utf-8-sig")
+    text = _text(path)
     lines = [line for line in csv.reader(io.StringIO(text)) if any(cell.strip() for cell in line)]
     wanted = [q.name for q in (*task.designs.quantities, *task.outcomes)]
-    header = [quantity(cell).name if cell.strip() else "" for cell in (lines[0] if lines else [])]
+    header = [quantity(_short(cell)).name if cell.strip() else "" for cell in (lines or [[]])[0]]
     missing = [name for name in wanted if header.count(name) != 1]
     require(
         not missing,
         f"the columns of {path}",
-        got=", ".join(header) or "none",
+        got=_short(", ".join(header)) or "none",
         expected=", ".join(wanted),
         fix=f"give it one column named {missing[0] if missing else ''}.",
     )
@@ -63,6 +66,42 @@ def read_history(path: Path, task: Task) -> Past:
     return Past(tuple(row[:split] for row in rows), tuple(row[split:] for row in rows))
 
 
+def _text(path: Path) -> str:
+    """The text of a file, refused if it is none, or too long for a table of steps."""
+    with explained("reading the history", path), path.open("rb") as file:
+        data = file.read(LARGEST + 1)
+    fix = "write a CSV file with a column for every design and outcome, and a row for every step."
+    try:
+        # A file that is cut off here may end inside a character.
+        text = data.decode("utf-8-sig", "ignore" if len(data) > LARGEST else "strict")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise InvalidValueError(
+            f"the history {path}", got="a binary file", expected="text in UTF-8", fix=fix
+        )
+    longest = max(map(len, text.splitlines()), default=0)
+    require(
+        longest <= LONGEST_LINE,
+        f"the history {path}",
+        got=f"a line of {longest} characters",
+        expected=f"lines of at most {LONGEST_LINE}",
+        fix=fix,
+    )
+    require(
+        len(data) <= LARGEST,
+        f"the history {path}",
+        got=f"more than {LARGEST} bytes",
+        expected="a row for every step of one experiment",
+        fix=fix,
+    )
+    return text
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+
+
 def _number(text: str, path: Path, row: int, name: str) -> float:
     try:
         value = float(text)
@@ -71,7 +110,7 @@ def _number(text: str, path: Path, row: int, name: str) -> float:
     if not math.isfinite(value):
         raise InvalidValueError(
             f"{path}, step {row}, '{name}'",
-            got=repr(text),
+            got=repr(_short(text)),
             expected="a finite number",
             fix="write it like 1.5; leave a step that was not carried out away.",
         )

@@ -36,6 +36,12 @@ class RunLedgers:
         self._repeats[repeat].settle(entry, nle)
         self.training.settle(entry, nle)
 
+    def settle_shared(self, entry: str, nle: int) -> None:
+        """What training came to in every repeat that was charged for it."""
+        for ledger in (*self._repeats, self.training):
+            if entry in ledger.totals:
+                ledger.settle(entry, nle)
+
     @property
     def per_repeat(self) -> list[int]:
         """NLE of training of every repeat, in full."""

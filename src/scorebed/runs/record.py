@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from scorebed.bounds.base import Bounds
+from scorebed.bounds.groups import Advantage, GroupSums, paired
 from scorebed.errors import require
 
 BOUND_FIELDS = (
@@ -24,7 +25,9 @@ BOUND_FIELDS = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class BoundsRecord:
-    """Bounds of one kind of designs, in nats, and what the designs cost if they cost anything."""
+    """Bounds of one kind of designs, in nats, and what the designs cost if they cost anything.
+
+    Where the reported bounds are loose there are tight ones as well, which then lead."""
 
     lower: float
     lower_se: float
@@ -37,8 +40,41 @@ class BoundsRecord:
     cost: float | None = None
     cost_se: float | None = None
     cost_nats: float | None = None
+    tight_lower: float | None = None
+    tight_lower_se: float | None = None
+    tight_upper: float | None = None
+    tight_upper_se: float | None = None
+    tight_outer: int | None = None
+    """Experiments of the tight bounds; all designs of a run are judged on the same ones."""
+    tight_bound: str | None = None
+    """Their kind."""
     designs: str | None = None
     """What the designs are, in words; of references."""
+    advantage: float | None = None
+    """Of references: by how much the (first repeat's) policy is ahead, lower bound minus lower
+    bound, on common draws.
+    """
+    advantage_se: float | None = None
+    advantage_at_least: float | None = None
+    """The policy's lower bound minus the upper bound of these designs, on common draws: in
+    expectation no more than the difference of their EIGs.
+    """
+    advantage_at_least_se: float | None = None
+
+    def with_tight(self, bounds: Bounds, kind: str) -> "BoundsRecord":
+        """These bounds and tight ones."""
+        sides = {
+            f"tight_{name}": getattr(bounds, name)
+            for name in ("lower", "lower_se", "upper", "upper_se", "outer")
+        }
+        return dataclasses.replace(self, tight_bound=kind, **sides)
+
+    @property
+    def leading(self) -> tuple[float, float]:
+        """The lower and the upper bound to give first: the tight ones where there are any."""
+        if self.tight_lower is None or self.tight_upper is None:
+            return self.lower, self.upper
+        return self.tight_lower, self.tight_upper
 
     @classmethod
     def of(cls, bounds: Bounds, **cost: Any) -> "BoundsRecord":
@@ -55,6 +91,62 @@ class BoundsRecord:
     def values(self) -> dict[str, Any]:
         """For JSON: what there is."""
         return {k: v for k, v in dataclasses.asdict(self).items() if v is not None}
+
+    def with_groups(self, groups: GroupSums, saturated: Sequence[float]) -> "BoundsRecord":
+        """The bounds of several rounds: of all their groups, and of further rounds the share of
+        saturated trajectories.
+        """
+        (lower, lower_se), (upper, upper_se) = groups.mean_lower(), groups.mean_upper()
+        return dataclasses.replace(
+            self,
+            lower=min(lower, self.ceiling),
+            lower_se=lower_se,
+            upper=upper,
+            upper_se=upper_se,
+            outer=sum(groups.sizes),
+            saturated=float(np.mean([self.saturated, *saturated])),
+        )
+
+    def compared(self, advantage: Advantage) -> "BoundsRecord":
+        """With the advantage of the policy over these designs."""
+        (difference, error), (least, least_error) = advantage
+        found: dict[str, Any] = {"advantage": difference, "advantage_se": error}
+        if np.isfinite(least):  # without a density there is no upper bound
+            found |= {"advantage_at_least": least, "advantage_at_least_se": least_error}
+        return dataclasses.replace(self, **found)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PairedRecord:
+    """Tight bounds of other designs in the experiments in which the policy has its own, and by how
+    much the policy is ahead of them.
+    """
+
+    lower: float
+    lower_se: float
+    upper: float
+    upper_se: float
+    outer: int
+    advantage: float
+    """The mean of the policy's lower bound less that of these designs."""
+    advantage_se: float
+    """Its standard error, from the differences of single experiments."""
+    designs: str
+    """What the designs are, in words."""
+
+    @classmethod
+    def of(cls, policy: Bounds, other: Bounds, designs: str) -> "PairedRecord":
+        """From tight bounds on the same draws."""
+        assert policy.groups is not None  # tight bounds keep every trajectory
+        assert other.groups is not None
+        ahead = paired(policy.groups, other.groups).difference
+        names = ("lower", "lower_se", "upper", "upper_se", "outer")
+        return cls(
+            **{name: getattr(other, name) for name in names},
+            advantage=ahead.mean,
+            advantage_se=ahead.se,
+            designs=designs,
+        )
 
 
 def mean_bounds(each: Sequence[BoundsRecord]) -> BoundsRecord:
@@ -125,6 +217,8 @@ class Record:
     """Every repeat by itself, where there are several."""
     chosen: Mapping[str, Any] | None = None
     """The chosen policy and what trained it (as in `RepeatRecord`), where there is one repeat."""
+    trained: bool | None = None
+    """False where the policy has nothing to train; else left out."""
     bound: str
     """The kind of the bounds."""
     interest: Sequence[str] | None = None
@@ -148,6 +242,12 @@ class Record:
     """How many restarts were stopped at which step, by stage."""
     seconds: Mapping[str, float]
     references: Mapping[str, BoundsRecord]
+    dropped: Mapping[str, int] | None = None
+    """Trajectories that were not finite and left out of training, by stage; None without any."""
+    ended_by_clock: Mapping[str, int] | None = None
+    """The steps at which stages ended because of --minutes, where any did."""
+    paired: Mapping[str, PairedRecord] | None = None
+    """What training adds: other designs in the same experiments, where bounds are tight."""
     coverage: Mapping[str, Any] | None = None
     """Which designs of the policy its score was not trained for."""
 
@@ -162,6 +262,8 @@ class Record:
             found["repeats"] = [RepeatRecord.read(each) for each in values["repeats"]]
         references = values.get("references", {})
         found["references"] = {k: BoundsRecord.read(v) for k, v in references.items()}
+        if "paired" in values:
+            found["paired"] = {k: PairedRecord(**v) for k, v in values["paired"].items()}
         own = {field.name for field in dataclasses.fields(BoundsRecord)}
         found["by_method"] = {k: v for k, v in values.items() if k not in names | own}
         return cls(**found)
@@ -183,6 +285,8 @@ class Record:
         if self.repeats is not None:
             plain["repeats"] = [each.values() for each in self.repeats]
         plain["references"] = {name: each.values() for name, each in self.references.items()}
+        if self.paired is not None:
+            plain["paired"] = {k: dataclasses.asdict(each) for k, each in self.paired.items()}
         return {k: v for k, v in plain.items() if v is not None} | bounds.values() | by_method
 
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 from pydantic_core import PydanticCustomError
 
-from scorebed.methods.fields import Count, Flag
+from scorebed.methods.fields import LARGEST, Count, Flag, whole
 
 Row = tuple[float, ...]
 
@@ -24,6 +24,12 @@ class EvaluationConfig:
     """Number of experiments of the bounds that choose the best policy, on draws of their own."""
     select_inner: Count
     """Number of contrastive parameters of the bounds that choose the best policy."""
+    tight_outer: Annotated[int, whole(0, LARGEST)] = 0
+    """Number of experiments of the tight bounds that lead where the reported ones are loose; 0 for
+    none.
+    """
+    greedy: Flag = False
+    """Whether the policy that looks one step ahead untrained is bounded with them, to compare."""
     references: Flag = True
     """Whether random designs and trained static ones are bounded as well as the policy."""
 

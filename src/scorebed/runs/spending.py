@@ -7,13 +7,15 @@ with what repeats share counted in full in each; the method turns it into what i
 How many steps fit into a given time is measured: a few steps of every stage are timed, in a folder
 that is thrown away. The answer is a configuration like any other, with its steps in it, so that a
 run that was stopped goes on to the same end. A two-stage method spends `UPFRONT_SHARE` of its time
-on stage 1. Estimates of the bound while training count, and so does compilation; the timing itself,
-and the bounds that a run ends with, do not.
+on stage 1. Estimates of the bound while training count, and so does compilation. For `bench` the
+timing itself, and the bounds that a run ends with, do not; for `train` all of it does, and the
+clock is watched (`runs/watch.py`).
 """
 
 import dataclasses
 import itertools
 import statistics
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,9 +26,10 @@ from scorebed.runs.config import RunConfig
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.stage import Progress
+from scorebed.runs.watch import EVALUATION_SHARE, STATIC_SHARE, UPFRONT_SHARE
 from scorebed.tasks.base import Task
 
-UPFRONT_SHARE = 0.6
+FEW = 20  # steps of a stage of a run in all, at least
 TIMED, EVERY = 9, 3  # steps that are timed, and how often a bound is estimated among them
 
 
@@ -35,12 +38,18 @@ class Spending(NamedTuple):
 
     budget: int | None = None
     minutes: float | None = None
+    begun: float | None = None
+    """When the command began, if minutes are those of a whole run, evaluation included
+    (`runs/watch.py`), and not of training alone.
+    """
 
     def apply(self, config: RunConfig, task: Task) -> RunConfig:
         """The same run with sizes that use what it is given."""
         if self.budget is not None:
             return within_budget(config, task, self.budget)
-        return config if self.minutes is None else within_minutes(config, task, self.minutes)
+        if self.minutes is None:
+            return config
+        return within_minutes(config, task, self.minutes, begun=self.begun)
 
     def __str__(self) -> str:
         if self.budget is None:
@@ -69,9 +78,11 @@ class Pace(NamedTuple):
         return int((seconds - self.before) / (self.step + self.monitor / every))
 
 
-def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
+def within_minutes(
+    config: RunConfig, task: Task, minutes: float, *, begun: float | None = None
+) -> RunConfig:
     """The same run with as many steps as fit into `minutes` of training, over all policies and
-    repeats.
+    repeats; into what the whole run leaves for training if it has `begun`.
     """
     method, job = config.trained_by, job_for(config, task)
     training = method.policy_settings
@@ -79,14 +90,19 @@ def within_minutes(config: RunConfig, task: Task, minutes: float) -> RunConfig:
     if training is None:
         return config
     first, second = timed_paces(config, task)
-    upfront = 60 * minutes * UPFRONT_SHARE if first else 0.0
+    seconds, least = 60 * minutes, 1
+    if begun is not None:
+        # The clock ends what was forecast too long: a few steps at least, however little is left.
+        seconds, least = (1 - EVALUATION_SHARE) * seconds - (time.monotonic() - begun), 0
+    upfront = seconds * UPFRONT_SHARE if first else 0.0
     stages = [name for name, count in job.all_groups(method.parts(job)) if count]
-    steps = second.steps((60 * minutes - upfront) / len(stages), every=training.monitor_every)
-    _require_time(minutes, steps)
+    for_policies = (seconds - upfront) * (1 if begun is None else 1 - STATIC_SHARE)
+    steps = second.steps(for_policies / len(stages), every=training.monitor_every)
+    steps = _steps_for(minutes, steps, least)
     before = None
     if first is not None:
         before = first.steps(upfront / job.upfronts(method.parts(job)), every=1)
-        _require_time(minutes, before)
+        before = _steps_for(minutes, before, least)
     return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
 
 
@@ -132,11 +148,15 @@ def _pace(seconds: Sequence[float], *, every: int) -> Pace:
     return Pace(max(0.0, seconds[0] - step) + compiling, step, monitor)
 
 
-def _require_time(minutes: float, steps: int) -> None:
-    if steps < 1:
+def _steps_for(minutes: float, steps: int, least: int) -> int:
+    """The steps, or the few that a watched run takes at least; refused if none fit otherwise."""
+    if least == 0:
+        return max(steps, FEW)
+    if steps < least:
         raise InvalidValueError(
             "--minutes",
             got=f"{minutes:g}",
             expected="enough for one step after compilation",
             fix="raise it, or lower policy_training.batch.",
         )
+    return steps

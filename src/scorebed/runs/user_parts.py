@@ -6,6 +6,7 @@ no other reason, and named again by whoever reads the run; the sha256 of its fil
 """
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from scorebed.bounds import BOUNDS
@@ -20,6 +21,7 @@ from scorebed.runs.user_task import (
     UserTask,
     compare_digests,
     execute_file,
+    read_task,
     source_digest,
 )
 from scorebed.samplers import SAMPLERS
@@ -98,6 +100,42 @@ class UserParts(NamedTuple):
 
 
 BUILT_IN = UserParts()  # nothing is the user's
+
+
+class PartNames(NamedTuple):
+    """The same by their names, FILE.py:NAME: what another process is told of them."""
+
+    task: str | None = None
+    method: str | None = None
+    policy: str | None = None
+    score_kind: str | None = None
+    sampler: str | None = None
+
+    def anywhere(self) -> "PartNames":
+        """With the whole paths of files, which mean the same in every folder."""
+        return PartNames(*(None if name is None else whole_path(name) for name in self))
+
+
+def whole_path(name: str) -> str:
+    """FILE.py:NAME with the whole path of the file; any other name as it is."""
+    if not is_from_file(name):
+        return name
+    file, _, what = name.rpartition(":")
+    return f"{Path(file).resolve()}:{what}"
+
+
+def read_parts(names: PartNames) -> UserParts:
+    """Execute the files that are named, and no others."""
+    kinds = {"method": METHOD, "policy": POLICY, "score_kind": SCORE_KIND, "sampler": SAMPLER}
+    given = {field: getattr(names, field) for field in kinds}
+    return UserParts(
+        task=None if names.task is None else read_task(names.task),
+        **{
+            field: read_part(kinds[field], name)
+            for field, name in given.items()
+            if name is not None and is_from_file(name)
+        },
+    )
 
 
 def is_from_file(name: str) -> bool:

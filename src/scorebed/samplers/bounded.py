@@ -24,7 +24,9 @@ from scorebed.tasks.spaces import Space
 
 
 class UniformBox(DesignSampler):
-    """ξ_t ~ U(low, high), independent between steps and coordinates."""
+    """ξ_t ~ U(low, high), independent between steps and coordinates; designs from a list have equal
+    chances.
+    """
 
     horizon: int = eqx.field(static=True)
     space: Space = eqx.field(static=True)
@@ -33,6 +35,8 @@ class UniformBox(DesignSampler):
         require_bounded(self)
 
     def sample(self, *, key: PRNGKeyArray) -> Float[Array, "T dx"]:
+        if self.space.listed:
+            return self.space.evenly(jr.uniform(key, (self.horizon, self.space.dim)))
         low, high = map(jnp.asarray, self.space.limits)
         return jr.uniform(key, (self.horizon, self.space.dim), minval=low, maxval=high)
 

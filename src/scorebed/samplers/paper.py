@@ -26,6 +26,7 @@ def paper_sampler(task: Task) -> DesignSampler:
     - Tasks with `design_scales` (gravimetry: 0.3 to 1.2 times 40 m): Gaussian designs with a random
       scale.
     - Bounded designs (all dynamical systems): an equal mixture of uniform and switching designs.
+    - Designs of which some come from a list: uniform.
     - Unbounded designs (location finding): AR(1) with scale U(0.2, 5), in units of the space, and
       correlation U(0.7, 1).
     - Tasks without a density: Gaussian designs with a random scale U(0.3, 2).
@@ -54,6 +55,8 @@ def unconstrained_paper_sampler(task: Task) -> DesignSampler:
     if task.design_scales is not None:
         low, high = task.design_scales
         return RandomScaleGaussian(task.horizon, task.designs, low=low, high=high)
+    if task.designs.listed:
+        return UniformBox(task.horizon, task.designs)
     if task.designs.bounded:
         return uniform_or_switching(task.horizon, task.designs)
     return AR1(task.horizon, task.designs)

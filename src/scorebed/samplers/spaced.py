@@ -24,6 +24,8 @@ def spaced_designs(task: Task) -> Float[Array, "T dx"]:
     for i in range(dx):
         if dx == 1 or (feasible is not None and feasible.limits[i].rising):
             places[:, i] = line
+    if task.designs.listed:
+        return task.designs.evenly(jnp.asarray(places, jnp.result_type(float)))
     if task.designs.bounded:
         low, high = map(np.asarray, task.designs.limits)
         xis = jnp.asarray(low + (high - low) * places, jnp.result_type(float))

@@ -23,12 +23,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from scorebed.errors import require
 from scorebed.inference.modes import DAMPING, Data, descend, gaussian_task, point, starts
-from scorebed.rollout import step_log_likelihoods
 from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_even, require_sizes
-from scorebed.scores.particles import sign_patterns
+from scorebed.scores.particles import mean_over_points, sign_patterns
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import needs_conditional_score
+from scorebed.tasks.priors import within_prior
 
 
 class LaplaceScore(Score):
@@ -64,7 +64,7 @@ class LaplaceScore(Score):
         around = jax.vmap(
             lambda r: jax.scipy.linalg.solve_triangular(r.T, patterns.T, lower=False).T
         )(root)
-        points = (modes[:, None] + around).reshape(-1, k)
+        points = within_prior((modes[:, None] + around).reshape(-1, k))
         away = jnp.einsum("jab,pja->pjb", root, points[:, None] - modes)
         log_det = jnp.log(jnp.diagonal(root, axis1=1, axis2=2)).sum(1)
         log_q = jax.nn.logsumexp(log_det - 0.5 * (away**2).sum(-1), axis=1)
@@ -72,12 +72,13 @@ class LaplaceScore(Score):
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         points, log_ratio = self.posterior(ys, xis)
-        thetas = jax.vmap(self.task.prior.from_latent)(points)
-        steps, pull_back = jax.vjp(
-            lambda ys, xis: step_log_likelihoods(self.task, thetas, ys, xis), ys, xis
+        finite = jnp.isfinite(points).all(1) & jnp.isfinite(log_ratio)
+        safe = jnp.where(
+            finite[:, None], points, 0
+        )  # a mode whose curvature overflows has no cloud
+        return mean_over_points(
+            self.task, safe, lambda logs: jnp.where(finite, log_ratio + logs, -jnp.inf), ys, xis
         )
-        weight = jax.nn.softmax(log_ratio + steps.sum(0))
-        return ScoreValue(*pull_back(jnp.broadcast_to(weight, steps.shape)))
 
     @property
     def nle(self) -> int:

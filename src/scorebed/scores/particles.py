@@ -9,10 +9,12 @@ coordinates z of the prior, θ = f(z), J log-weights and one temperature β in (
 carries a cloud of C points, centre ± scale along fixed sign patterns, which softens the likelihood
 over the posterior's width without any change to the model; and each point's weight is its centre's
 times the point's likelihood to the power β, so that a point that falls where the data forbid it
-drops out.
+drops out. Points keep to where the prior has its draws (`within_prior`).
 
 Needs a prior with a latent map and a task with exchangeable steps or transitions. A call costs
 J·C·T likelihood evaluations."""
+
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -22,13 +24,14 @@ import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
+from scorebed.nets.finite import finite_cotangent
 from scorebed.nets.fourier import CYCLE, FourierFeatures
 from scorebed.nets.mlp import MLP
-from scorebed.rollout import step_log_likelihoods
 from scorebed.scores.base import Score, ScoreKind, ScoreValue, require_even, require_sizes
 from scorebed.scores.standardise import Standardiser
 from scorebed.tasks.base import Task, frozen, require_data_states
 from scorebed.tasks.nuisance import needs_conditional_score
+from scorebed.tasks.priors import within_prior
 
 # β starts at sigmoid(−COLD): with β near one at the start a single point would take all the weight,
 # and nothing would be learned.
@@ -92,6 +95,42 @@ class StepEncoder(eqx.Module):
         return self.mlp(jnp.concatenate([self.features(x), x], axis=-1))
 
 
+def mean_over_points(
+    task: Task,
+    points: Float[Array, "P k"],
+    log_weights: Callable[[Float[Array, " P"]], Float[Array, " P"]],
+    ys: Float[Array, "T dy"],
+    xis: Float[Array, "T dx"],
+) -> ScoreValue:
+    """Σ_p w_p ∇_{y,ξ} log p(y | ξ, f(z_p)), with the weights that `log_weights` gives for the
+    points' log-likelihoods, normalised. P·T NLE.
+
+    A point at which the model is not finite, or its gradient is not, has no weight: neither the
+    value nor its derivatives see it. If that is every point, the value is NaN.
+    """
+    # Every point has its own copy of the data, so that its gradient is its own; the points are the
+    # last axis, along which a scalar of the model is a contiguous vector.
+    thetas = jax.vmap(task.prior.from_latent)(finite_cotangent(points))
+    copies = [jnp.broadcast_to(x[..., None], (*x.shape, len(points))) for x in (ys, xis)]
+
+    def step_log_likelihoods(ys: Array, xis: Array) -> Float[Array, "T P"]:
+        states = jax.vmap(task.states_before, in_axes=-1, out_axes=-1)(ys)
+        of_step = jax.vmap(task.log_prob, in_axes=(-1, 1, -1, -1))
+        return jax.vmap(of_step, in_axes=(0, None, 0, 0))(ys, thetas.T, states, xis)
+
+    steps, pull_back = jax.vjp(step_log_likelihoods, *copies)
+    total = steps.sum(0)
+    finite = jnp.isfinite(total)
+    log_weight = log_weights(jnp.where(finite, total, 0))
+    weight = jax.nn.softmax(jnp.where(finite, log_weight, -jnp.inf))
+    # Derivatives in the weight of a point that overflows are NaN, and softmax would share them out.
+    weight = finite_cotangent(jnp.where(finite, weight, 0)[:, None])[:, 0]
+    each = pull_back(jnp.broadcast_to(weight, steps.shape))
+    smooth = finite & jnp.isfinite(each[0]).all((0, 1)) & jnp.isfinite(each[1]).all((0, 1))
+    kept = jnp.where(smooth, weight, 0).sum()
+    return ScoreValue(*(jnp.where(smooth, part, 0).sum(-1) / kept for part in each))
+
+
 class LikelihoodParticles(Score):
     """J amortised particles with clouds of C points."""
 
@@ -142,17 +181,16 @@ class LikelihoodParticles(Score):
         centre, raw_scale = out[: j * k].reshape(j, 1, k), out[j * k : 2 * j * k].reshape(j, 1, k)
         points = centre + jax.nn.softplus(raw_scale - 1) * jax.lax.stop_gradient(self.patterns)
         log_weight = jnp.repeat(jax.nn.log_softmax(out[2 * j * k : -1]), len(self.patterns))
-        return points.reshape(-1, k), log_weight, jax.nn.sigmoid(out[-1] - COLD)
+        return within_prior(points).reshape(-1, k), log_weight, jax.nn.sigmoid(out[-1] - COLD)
 
     def __call__(self, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]) -> ScoreValue:
         points, log_weight, beta = self.posterior(ys, xis)
         task = frozen(self.task)
-        thetas = jax.vmap(task.prior.from_latent)(points)
-        steps, pull_back = jax.vjp(
-            lambda ys, xis: step_log_likelihoods(task, thetas, ys, xis), ys, xis
-        )
-        weight = jax.nn.softmax(log_weight + beta * steps.sum(0))
-        return ScoreValue(*pull_back(jnp.broadcast_to(weight, steps.shape)))
+
+        def log_weights(log_likelihoods: Float[Array, " points"]) -> Float[Array, " points"]:
+            return log_weight + beta * log_likelihoods
+
+        return mean_over_points(task, points, log_weights, ys, xis)
 
     @property
     def nle(self) -> int:

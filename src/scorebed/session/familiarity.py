@@ -32,7 +32,7 @@ POOL = 512
 LEAST = 0.1  # of the size of the design space: closer designs count as the same
 
 
-class Pool:
+class DesignPool:
     """Designs that are familiar, by step."""
 
     def __init__(self, task: Task, xis: Float[Array, "N T dx"]):
@@ -101,9 +101,9 @@ class Familiarity:
                 _ = self._sampler
 
     @functools.cached_property
-    def _policy(self) -> Pool:
+    def _policy(self) -> DesignPool:
         task = self._run.task
-        return Pool(
+        return DesignPool(
             task,
             _rollouts(
                 task, self._run.policy, jr.split(named(jr.key(0), "familiar", "policy"), POOL)
@@ -111,8 +111,8 @@ class Familiarity:
         )
 
     @functools.cached_property
-    def _sampler(self) -> Pool:
-        return Pool(
+    def _sampler(self) -> DesignPool:
+        return DesignPool(
             self._run.task,
             _draws(self._run.sampler, jr.split(named(jr.key(0), "familiar", "sampler"), POOL)),
         )

@@ -101,8 +101,8 @@ def wanted_sentence(proposal: ProposedDesign, quantities: Sequence[Quantity]) ->
         return None
     each = zip(quantities, proposal.wanted, proposal.design, strict=True)
     changed = [(q, wanted, used) for q, wanted, used in each if wanted != used]
-    wanted = ", ".join(f"{q.name} {value:.6g} {q.unit}".rstrip() for q, value, _ in changed)
-    used = ", ".join(f"{value:.6g} {q.unit}".rstrip() for q, _, value in changed)
+    wanted = ", ".join(f"{q.name} {q.show(value)} {q.unit}".rstrip() for q, value, _ in changed)
+    used = ", ".join(f"{q.show(value)} {q.unit}".rstrip() for q, _, value in changed)
     return f"The policy wanted {wanted}; limited to {used}."
 
 

@@ -36,6 +36,8 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
 
 from scorebed.errors import NoDensityError, ScorebedError
+from scorebed.inference.blocks import exchangeable_blocks
+from scorebed.inference.relabelling import relabelled
 from scorebed.inference.smc import SMCPosterior, tempered_smc, update_smc
 from scorebed.keys import named
 from scorebed.rollout import log_likelihoods, step_log_likelihoods
@@ -70,6 +72,8 @@ class MarginalSummary:
     sd: float
     quantiles: Vector
     nuisance: bool = False
+    shares: tuple[tuple[str, float], ...] = ()
+    """The probability of each value, by its name, of a quantity whose values have names."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -80,7 +84,8 @@ class Posterior:
     `ess` is the smallest effective sample size of the last update's levels, `acceptance` the share
     of its moves that were accepted (both as for a perfect sample before the first measurement).
     `information` is in nats, and about all parameters; `interest` are the columns of `theta` that
-    the experiment is about, all of them if None."""
+    the experiment is about, all of them if None. Blocks that can be exchanged, such as sources, are
+    in a common order in all particles (`inference/relabelling.py`)."""
 
     measured: int
     quantities: tuple[Quantity, ...]
@@ -235,7 +240,7 @@ class Beliefs:
         posterior = Posterior(
             t,
             self.task.prior.quantities,
-            theta,
+            relabelled(theta, exchangeable_blocks(self.task)),
             log_evidence,
             information,
             float(np.asarray(found.ladder_ess)[levels].min()),
@@ -336,9 +341,20 @@ def _tail(
 
 
 def _marginals(quantities: Sequence[Quantity], values: np.ndarray) -> tuple[MarginalSummary, ...]:
-    quantiles = np.quantile(values, QUANTILES, axis=0).T
     mean, sd = values.mean(0), values.std(0, ddof=1)
     return tuple(
-        MarginalSummary(q, float(m), float(s), tuple(map(float, levels)))
-        for q, m, s, levels in zip(quantities, mean, sd, quantiles, strict=True)
+        MarginalSummary(q, float(m), float(s), _quantiles(q, each), shares=_shares(q, each))
+        for q, m, s, each in zip(quantities, mean, sd, values.T, strict=True)
     )
+
+
+def _quantiles(quantity: Quantity, values: np.ndarray) -> Vector:
+    """Of a quantity with few values, one of these."""
+    if quantity.values:
+        return tuple(map(float, np.quantile(values, QUANTILES, method="inverted_cdf")))
+    return tuple(map(float, np.quantile(values, QUANTILES)))
+
+
+def _shares(quantity: Quantity, values: np.ndarray) -> tuple[tuple[str, float], ...]:
+    named = zip(quantity.labels, quantity.values, strict=False)
+    return tuple((label, float((values == value).mean())) for label, value in named)

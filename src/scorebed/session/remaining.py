@@ -108,6 +108,9 @@ class ContinuingPolicy(Policy):
         allowed = jnp.clip(wanted, self.bounds.low, self.bounds.high)
         return wanted + jax.lax.stop_gradient(allowed - wanted)
 
+    def preferences(self, memory: Memory, noise: Float[Array, " n"]) -> Float[Array, " f"]:
+        return self.policy.preferences(memory, noise)
+
     def update(self, memory: Memory, xi: Float[Array, " dx"], y: Float[Array, " dy"]) -> Memory:
         return self.policy.update(memory, xi, y)
 

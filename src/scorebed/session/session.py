@@ -400,7 +400,8 @@ class Session:
     def outlook(self) -> tuple[Foresight, ...]:
         """Which design would follow which outcome, for outcomes at `QUANTILES` from low to high."""
         outcomes = self.beliefs.outcomes(self.state.records, self.propose().design)
-        typical = zip(QUANTILES, what_if.typical_outcomes(outcomes, QUANTILES), strict=True)
+        at = what_if.typical_outcomes(outcomes, QUANTILES, discrete=self.task.discrete_outcomes)
+        typical = zip(QUANTILES, at, strict=True)
         return tuple(Foresight(level, y, self.foresee(y)) for level, y in typical)
 
     def warm(self) -> None:

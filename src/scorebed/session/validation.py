@@ -126,10 +126,14 @@ def parse_numbers(what: str, text: str, quantities: Sequence[Quantity]) -> Vecto
     """One number per quantity, with blanks between them."""
     if len(text) > LONGEST_ENTRY:
         raise _wrong(what, f"{len(text)} characters", quantities)
-    words = _words(text)
+    words = _entries(text, quantities)
     if not words:
         raise _wrong(what, "nothing", quantities)
-    return check_vector(what, [_number(what, word, quantities) for word in words], quantities)
+    return check_vector(
+        what,
+        [word if isinstance(word, float) else _number(what, word, quantities) for word in words],
+        quantities,
+    )
 
 
 def check_outcome(task: Task, y: Any) -> Vector:
@@ -157,7 +161,10 @@ def require_in_space(task: Task, xi: Vector) -> Vector:
 
 
 def check_vector(what: str, values: Any, quantities: Sequence[Quantity]) -> Vector:
-    """Finite numbers, one per quantity."""
+    """Finite numbers, one per quantity; where a quantity has few values, one of these, which may be
+    given by its name.
+    """
+    values = _named(values, quantities)
     if isinstance(values, str | bytes) or not isinstance(values, Iterable | numbers.Real):
         raise _wrong(what, repr(values)[:40], quantities)
     # A single number may be Python's, NumPy's, or an array without axes.
@@ -171,7 +178,9 @@ def check_vector(what: str, values: Any, quantities: Sequence[Quantity]) -> Vect
             raise _wrong(what, f"{value}, which is not finite", quantities)
         if abs(value) > LARGEST:
             raise _wrong(what, f"{value:g}, which is too large to compute with", quantities)
-    return tuple(found)
+    return tuple(
+        _listed(what, value, quantity) for value, quantity in zip(found, quantities, strict=True)
+    )
 
 
 # ---- circumstances
@@ -200,6 +209,13 @@ def check_limits(task: Task, low: Any, high: Any = None) -> Limits | None:
     """
     if isinstance(low, Limits):
         return low
+    require(
+        not task.designs.listed or (low is None and high is None),
+        "the limits",
+        got="designs that come from a list",
+        expected="ranges alone",
+        fix="enter the design that was used in place of the one proposed.",
+    )
     quantities, outer = task.designs.quantities, list(zip(*task.designs.limits, strict=True))
     given = zip(_side(low, quantities), _side(high, quantities), strict=True)
     inner = []
@@ -302,6 +318,67 @@ def check_text(what: str, text: str, *, longest: int, lines: bool = False) -> st
     return text
 
 
+def _entries(text: str, quantities: Sequence[Quantity]) -> list[str | float]:
+    """Typed text in parts: the value of a name where a quantity has names, else a word."""
+    found: list[str | float] = []
+    rest = text.replace("\N{MINUS SIGN}", "-").strip()
+    while rest:
+        quantity = quantities[len(found)] if len(found) < len(quantities) else None
+        labels = sorted(quantity.labels, key=len, reverse=True) if quantity is not None else []
+        fits = [
+            each
+            for each in labels
+            if rest.casefold().startswith(each.casefold())
+            and (len(rest) == len(each) or rest[len(each)].isspace())
+        ]
+        if quantity is not None and fits:
+            found.append(quantity.values[quantity.labels.index(fits[0])])
+            rest = rest[len(fits[0]) :].strip()
+        else:
+            word, *others = rest.split(maxsplit=1)
+            found.append(word)
+            rest = others[0] if others else ""
+    return found
+
+
+def _named(values: Any, quantities: Sequence[Quantity]) -> Any:
+    """Values with names replaced by what they stand for."""
+    if isinstance(values, str) and len(quantities) == 1:
+        return _named([values], quantities)[0]
+    if not isinstance(values, list | tuple) or len(values) != len(quantities):
+        return values
+    return [
+        quantity.values[quantity.labels.index(value)]
+        if isinstance(value, str) and value in quantity.labels
+        else value
+        for value, quantity in zip(values, quantities, strict=True)
+    ]
+
+
+def _listed(what: str, value: float, quantity: Quantity) -> float:
+    """A value of a quantity that has few of them; any number of another one."""
+    if not quantity.values:
+        return value
+    nearest = min(quantity.values, key=lambda each: abs(each - value))
+    # A policy's design was rounded to single precision.
+    if abs(nearest - value) <= SLACK * max(abs(each) for each in quantity.values):
+        return nearest
+    many = len(quantity.values) > 8
+    named = [
+        f"{value:g} ({label})"
+        for value, label in zip(quantity.values, quantity.labels, strict=False)
+    ] or [f"{value:g}" for value in quantity.values]
+    raise InvalidValueError(
+        f"{what}, {quantity}",
+        got=f"{value:g}",
+        expected=f"a value from {named[0]} to {named[-1]}"
+        if many
+        else f"one of {', '.join(named)}",
+        fix="enter one of its values"
+        + (", by its name or number." if quantity.labels else ", a whole number for a count."),
+    )
+
+
 def _words(text: str) -> list[str]:
     return text.replace("\N{MINUS SIGN}", "-").split()
 
@@ -362,6 +439,13 @@ def _number(what: str, word: str, quantities: Sequence[Quantity]) -> float:
 
 def _wrong(what: str, got: str, quantities: Sequence[Quantity]) -> InvalidValueError:
     many = len(quantities) > 1
+    if not many and quantities[0].labels:
+        return InvalidValueError(
+            what,
+            got=got,
+            expected=f"{quantities[0].name}: {' or '.join(quantities[0].labels)}",
+            fix="enter one of them, by its name or number.",
+        )
     count = f"{len(quantities)} finite numbers" if many else "one finite number"
     example = " ".join(["1.5", "-0.2", "3e-4"][: len(quantities)])
     how = "with blanks between" if many else "with a decimal point"

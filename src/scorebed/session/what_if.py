@@ -38,14 +38,22 @@ class Expectation:
     upper: float
 
 
-def typical_outcomes(outcomes: np.ndarray, levels: Sequence[float]) -> list[Vector]:
-    """Outcomes at given levels, from the lowest to the highest, out of many draws.
+def typical_outcomes(
+    outcomes: np.ndarray, levels: Sequence[float], *, discrete: bool = False
+) -> list[Vector]:
+    """Outcomes at given levels, from the lowest to the highest, out of many draws; one of the draws
+    where outcomes are finitely many.
 
     A single coordinate has quantiles. Several have no natural order: draws are ordered along the
     direction in which they vary most, each coordinate in units of its spread, and the draws at
     these levels are returned."""
     if outcomes.shape[1] == 1:
-        return [(float(value),) for value in np.quantile(outcomes[:, 0], levels)]
+        found = (
+            np.quantile(outcomes[:, 0], levels, method="inverted_cdf")
+            if discrete
+            else np.quantile(outcomes[:, 0], levels)
+        )
+        return [(float(value),) for value in found]
     spread = outcomes.std(0)
     centred = (outcomes - outcomes.mean(0)) / np.where(spread > 0, spread, 1.0)
     along = centred @ np.linalg.svd(centred, full_matrices=False)[2][0]
@@ -69,10 +77,10 @@ def expectation(bounds: BoundsRecord, state: ExperimentState, trained: int) -> E
         return Expectation(
             refinement.information + after.lower, refinement.information + after.upper
         )
-    finite = math.isfinite(bounds.lower) and math.isfinite(bounds.upper)
+    finite = all(map(math.isfinite, bounds.leading))
     if not finite or departures(state, trained):
         return None
-    return Expectation(bounds.lower, bounds.upper)
+    return Expectation(*bounds.leading)
 
 
 def departures(state: ExperimentState, trained: int) -> list[str]:

@@ -11,6 +11,7 @@ over the batch, array arithmetic on a short trailing axis does not, and costs a 
 double link (`benchmarks/likelihood_kernels.py`)."""
 
 import abc
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
 from scorebed.errors import InvalidValueError, NoDensityError
@@ -160,6 +162,38 @@ class Task(eqx.Module):
     def outcome_dim(self) -> int:
         """Number of outcome coordinates, dy."""
         return len(self.outcomes)
+
+    @property
+    def discrete_outcomes(self) -> bool:
+        """Whether every outcome takes one of finitely many values: answers, categories, counts."""
+        return all(quantity.values for quantity in self.outcomes)
+
+    @property
+    def outcome_count(self) -> int:
+        """Number of different outcomes of a step, |Y|; 0 unless `discrete_outcomes`."""
+        return math.prod(len(quantity.values) for quantity in self.outcomes)
+
+    def all_outcomes(self) -> Float[np.ndarray, "Y dy"]:
+        """Every outcome of a step; the last coordinate varies fastest."""
+        return np.asarray(list(itertools.product(*(each.values for each in self.outcomes))))
+
+    def outcome_index(self, y: Float[Array, " dy"]) -> Int[Array, ""]:
+        """The row of `all_outcomes` that y is, or the nearest one."""
+        found = jnp.zeros((), jnp.int32)
+        for i, quantity in enumerate(self.outcomes):
+            values = jnp.asarray(quantity.values, y.dtype)
+            found = found * len(values) + jnp.abs(values - y[i]).argmin().astype(jnp.int32)
+        return found
+
+    def log_probs(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Float[Array, " Y"]:
+        """log p(y | θ, state, ξ) of every outcome of a step, where these are finitely many. It is
+        one evaluation of the model: 1 NLE.
+        """
+        return jax.vmap(self.log_prob, in_axes=(0, None, None, None))(
+            jnp.asarray(self.all_outcomes(), xi.dtype), theta, state, xi
+        )
 
     @property
     def noise_dim(self) -> int:

@@ -367,6 +367,13 @@ def feasible_range(space: Space, horizon: int, constraint: object) -> FeasibleRa
             expected="ordered(…), steps_at_most(…), or both joined by &",
             fix="write constraint = ordered(), or leave it out.",
         )
+    if space.listed:
+        raise InvalidValueError(
+            "the constraint of a task",
+            got="designs that come from a list",
+            expected="ranges alone",
+            fix="give ranges in place of the lists, or leave the constraint out.",
+        )
     return FeasibleRange(space, horizon, constraint.on(space))
 
 

@@ -83,6 +83,11 @@ class Continued(Task):
     ) -> Scalar:
         return self.base.log_prob(y, theta, state, xi)
 
+    def log_probs(
+        self, theta: Float[Array, " k"], state: State, xi: Float[Array, " dx"]
+    ) -> Float[Array, " Y"]:
+        return self.base.log_probs(theta, state, xi)
+
 
 class ContinuedIID(Continued, IID):
     """Independent steps: the past is in the prior only."""

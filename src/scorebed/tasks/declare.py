@@ -13,21 +13,21 @@ saved."""
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpyro.distributions as dist
 
 from scorebed.errors import InvalidValueError, require
+from scorebed.tasks.choices import Choices
 from scorebed.tasks.constraints import ordered as ordered
 from scorebed.tasks.constraints import steps_at_most as steps_at_most
 from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Independent, Marginal
-from scorebed.tasks.spaces import Box, Quantity, Real
+from scorebed.tasks.spaces import Box, Listed, Quantity, Real
 
 DISCRETE_DESIGNS = (
-    "give the range (low, high) and round inside the model; then train with --method iosmc "
-    "--policy gru or --method myopic, which need no gradient of the design"
+    'list its values, as in [5, 10, 20] or ["A", "B"], and do not round inside the model'
 )
 
 
@@ -72,6 +72,65 @@ def measured(*names: str) -> tuple[Quantity, ...]:
         fix="name what is measured.",
     )
     return _distinct("outcomes", tuple(quantity(name) for name in names))
+
+
+def categories(name: str, values: Sequence[str]) -> tuple[Quantity, ...]:
+    """An outcome that is one of several answers. Outcomes of a step are added up: `categories(…) +
+    counts(…)`.
+
+    Arguments:
+        name: the name of the outcome.
+        values: the names of the answers, at least two; in the model they are 0, 1, …
+
+    Returns:
+        One `Quantity`, for the attribute `outcomes` of a task.
+
+    Raises:
+        InvalidValueError: if a name is malformed, or answers are fewer than two or not distinct.
+
+    Example:
+        >>> sb.categories("answer", ("now", "later"))[0].values
+        (0.0, 1.0)
+    """
+    require(
+        not isinstance(values, str) and all(isinstance(value, str) for value in values),
+        f"the answers of '{name}'",
+        got=_short(values),
+        expected="a tuple of names",
+        fix='write ("no", "yes").',
+    )
+    named = quantity(name)
+    numbers = tuple(float(i) for i in range(len(values)))
+    return (Listed(named.name, named.unit, numbers, tuple(values)),)
+
+
+def counts(name: str, *, at_most: int) -> tuple[Quantity, ...]:
+    """An outcome that is a whole number from 0 to `at_most`.
+
+    Arguments:
+        name: the name of the outcome, with its unit in brackets.
+        at_most: the largest count; where a model has none, the count from which on all are entered
+            as this one.
+
+    Returns:
+        One `Quantity`, for the attribute `outcomes` of a task.
+
+    Raises:
+        InvalidValueError: if the name is malformed, or `at_most` is not a whole number from 1.
+
+    Example:
+        >>> sb.counts("photons", at_most=50)[0].values[-1]
+        50.0
+    """
+    require(
+        isinstance(at_most, int) and not isinstance(at_most, bool) and at_most >= 1,
+        f"the largest count of '{name}'",
+        got=_short(at_most),
+        expected="a whole number from 1",
+        fix="give the largest count to tell apart.",
+    )
+    named = quantity(name)
+    return (Listed(named.name, named.unit, tuple(float(i) for i in range(at_most + 1))),)
 
 
 def parameters(priors: Mapping[Any, Any]) -> Independent:
@@ -126,18 +185,20 @@ def parameters(priors: Mapping[Any, Any]) -> Independent:
     return prior
 
 
-def ranges(limits: Mapping[str, Any]) -> Box:
+def ranges(limits: Mapping[str, Any]) -> Box | Choices:
     """A design space with limits.
 
     Arguments:
-        limits: (low, high) by name, with units in brackets.
+        limits: by name, with units in brackets: the range (low, high), a list of the numbers
+            that there are, [5, 10, 20], or a list of names, ["oral", "vein"]. Names are 0, 1, …
+            to the model.
 
     Returns:
         The design space, one coordinate per name.
 
     Raises:
-        InvalidValueError: if a name is malformed or used twice, or limits are not two finite
-            numbers in rising order.
+        InvalidValueError: if a name is malformed or used twice, limits are not two finite numbers
+            in rising order, or a list has fewer than two values or one of them twice.
 
     Example:
         >>> sb.ranges({"time [h]": (0.0, 24.0), "dose [mg]": (0.0, 50.0)}).dim
@@ -150,31 +211,28 @@ def ranges(limits: Mapping[str, Any]) -> Box:
         expected="a dict of names and ranges",
         fix='write {"time [h]": (0.0, 24.0)}.',
     )
+    lists = {name: _values(name, pair) for name, pair in limits.items() if _is_list(pair)}
     for name, pair in limits.items():
-        discrete = isinstance(pair, list | set | frozenset | range) or (
-            isinstance(pair, tuple) and len(pair) > 2
-        )
         require(
-            not discrete,
-            f"the design '{name}'",
-            got=f"the discrete values {_short(pair)}",
-            expected="a range (low, high) of numbers",
-            fix=f"{DISCRETE_DESIGNS}.",
-        )
-        require(
-            isinstance(pair, tuple)
-            and len(pair) == 2
-            and all(map(_finite, pair))
-            and pair[0] < pair[1],
+            name in lists
+            or (
+                isinstance(pair, tuple)
+                and len(pair) == 2
+                and all(map(_finite, pair))
+                and pair[0] < pair[1]
+            ),
             f"the design '{name}'",
             got=_short(pair),
             expected="two finite numbers (low, high) with low < high",
             fix="for a design without limits use unbounded(…, scale=…).",
         )
-    quantities = _distinct("designs", tuple(quantity(name) for name in limits))
-    return Box(
-        quantities, *(tuple(float(pair[side]) for pair in limits.values()) for side in (0, 1))
-    )
+    quantities = _distinct("designs", tuple(lists.get(name) or quantity(name) for name in limits))
+    ends = [
+        (q.values[0], q.values[-1]) if q.values else limits[name]
+        for name, q in zip(limits, quantities, strict=True)
+    ]
+    sides = [tuple(float(end[side]) for end in ends) for side in (0, 1)]
+    return Choices(quantities, *sides) if lists else Box(quantities, *sides)
 
 
 def unbounded(*names: str, scale: float | int) -> Real:
@@ -225,6 +283,28 @@ def priced(name: str, function: Any, *, nats: float | int) -> DesignCost:
         3.0
     """
     return DesignCost(quantity(name), function, float(nats))
+
+
+def _is_list(values: Any) -> bool:
+    return isinstance(values, list | set | frozenset | range) or (
+        isinstance(values, tuple) and (len(values) > 2 or any(isinstance(v, str) for v in values))
+    )
+
+
+def _values(name: str, values: Any) -> Quantity:
+    """A design that comes from a list."""
+    named, given = quantity(name), list(values)
+    if given and all(isinstance(value, str) for value in given):
+        numbers = tuple(float(i) for i in range(len(given)))
+        return Listed(named.name, named.unit, numbers, tuple(given))
+    require(
+        all(map(_finite, given)),
+        f"the design '{name}'",
+        got=_short(values),
+        expected="numbers alone, or names alone",
+        fix="list one kind of them.",
+    )
+    return Listed(named.name, named.unit, tuple(sorted(float(value) for value in given)))
 
 
 def _distinct(what: str, quantities: tuple[Quantity, ...]) -> tuple[Quantity, ...]:

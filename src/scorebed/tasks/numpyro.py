@@ -10,16 +10,20 @@ Sites that are not observed are the parameters, each a function of its latent nu
 
     θ_i = F⁻¹(Φ(z_i) | θ_1 … θ_{i−1}),
 
-so a prior may be hierarchical. A site that cannot be written so is refused by its name.
+so a prior may be hierarchical (`tasks/quantiles.py` has the maps). A correlation matrix, or its
+Cholesky factor, is known by its entries below the diagonal. A site that cannot be written so is
+refused by its name.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Array, Float, Scalar
 from numpyro.primitives import Messenger
 
@@ -28,31 +32,97 @@ from scorebed.tasks.base import IID
 from scorebed.tasks.constraints import Constraint
 from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.nuisance import of_interest
-from scorebed.tasks.priors import Prior, latent_map
+from scorebed.tasks.numpyro_discrete import (
+    NumpyroDiscrete,
+    largest,
+    listed,
+    require_independent,
+)
+from scorebed.tasks.priors import Prior
+from scorebed.tasks.quantiles import (
+    WORKING,
+    cholesky_of_partial,
+    latent_map,
+    partial_correlations,
+)
 from scorebed.tasks.spaces import Quantity, Space
 
 Model = Callable[..., Any]
+
+
+class SiteShape(NamedTuple):
+    """The shape of a site's value; of a correlation matrix or its Cholesky factor only the entries
+    below the diagonal are free.
+    """
+
+    shape: tuple[int, ...]
+    correlation: bool = False
+    cholesky: bool = False
+
+    @property
+    def size(self) -> int:
+        """Numbers that it takes."""
+        n = self.shape[-1] if self.shape else 1
+        return n * (n - 1) // 2 if self.correlation else math.prod(self.shape)
+
+    def draw(self, name: str, distribution: Any, z: Float[Array, " n"]) -> Array:
+        """A value from standard normal numbers."""
+        if not self.correlation:
+            return _draw(name, distribution, z.reshape(self.shape))
+        dim = self.shape[-1]
+        partial = partial_correlations(distribution.concentration, dim, z)
+        factor = cholesky_of_partial(partial, dim)
+        return factor if self.cholesky else factor @ factor.T
+
+    def pack(self, value: Array) -> Float[Array, " n"]:
+        """The free numbers of a value."""
+        if not self.correlation:
+            return value.reshape(-1)
+        return value[np.tril_indices(self.shape[-1], -1)]
+
+    def unpack(self, numbers: Float[Array, " n"]) -> Array:
+        """The value again."""
+        if not self.correlation:
+            return numbers.reshape(self.shape)
+        dim = self.shape[-1]
+        below = jnp.zeros((dim, dim), numbers.dtype).at[np.tril_indices(dim, -1)].set(numbers)
+        if not self.cholesky:
+            return below + below.T + jnp.eye(dim, dtype=numbers.dtype)
+        rest = 1 - (below**2).sum(1)
+        return below + jnp.diag(jnp.sqrt(jnp.maximum(rest, jnp.finfo(rest.dtype).tiny)))
 
 
 class Site(NamedTuple):
     """A sample site: its name and shape, and where its numbers start in a flat vector."""
 
     name: str
-    shape: tuple[int, ...]
+    kind: SiteShape
     start: int
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of its value."""
+        return self.kind.shape
 
     @property
     def size(self) -> int:
         """Number of its values."""
-        return math.prod(self.shape)
+        return self.kind.size
+
+    def numbers(self, vector: Float[Array, " n"]) -> Float[Array, " m"]:
+        """Its part of a flat vector."""
+        return vector[self.start : self.start + self.size]
 
     def of(self, vector: Float[Array, " n"]) -> Array:
-        """Its part of a flat vector."""
-        return vector[self.start : self.start + self.size].reshape(self.shape)
+        """Its value, from a flat vector."""
+        return self.kind.unpack(self.numbers(vector))
 
     @property
     def names(self) -> tuple[str, ...]:
         """One name per value."""
+        if self.kind.correlation:
+            pairs = zip(*np.tril_indices(self.shape[-1], -1), strict=True)
+            return tuple(f"{self.name} {i + 1},{j + 1}" for i, j in pairs)
         return (
             (self.name,)
             if not self.shape
@@ -95,11 +165,13 @@ class ModelPrior(Prior):
         def give(name: str, distribution: Any) -> Array:
             if name not in by_name:
                 return jnp.zeros(distribution.shape())
-            parts.append(_draw(name, distribution, by_name[name].of(z)))
-            return parts[-1]
+            site = by_name[name]
+            value = site.kind.draw(name, distribution, site.numbers(z))
+            parts.append(site.kind.pack(value))
+            return value
 
         _Fill(self.model, give)(jnp.asarray(self.somewhere))
-        return jnp.concatenate([part.reshape(-1) for part in parts])
+        return jnp.concatenate(parts)
 
     def log_prob(self, theta: Float[Array, " k"]) -> Scalar:
         return _log_prob(
@@ -139,7 +211,8 @@ class NumpyroTask(IID):
         def give(name: str, distribution: Any) -> Array:
             if name in latent:
                 return latent[name]
-            parts[name] = _draw(name, distribution, by_name[name].of(noise))
+            site = by_name[name]
+            parts[name] = site.kind.draw(name, distribution, site.numbers(noise))
             return parts[name]
 
         _Fill(self.model, give)(xi)
@@ -170,7 +243,8 @@ def from_numpyro(
     interest: Sequence[str] = (),
     constraint: Constraint | None = None,
     cost: DesignCost | None = None,
-) -> NumpyroTask:
+    at_most: Mapping[str, int] | None = None,
+) -> NumpyroTask | NumpyroDiscrete:
     """A task with independent steps from a NumPyro model of one step.
 
     Sites that are not observed are the parameters. The values of a site x with a shape are called
@@ -186,13 +260,14 @@ def from_numpyro(
         interest: names of the parameters of interest; all if left out.
         constraint: what ties designs together; see `ordered` and `steps_at_most`.
         cost: what a design costs; see `priced`.
+        at_most: the largest count to tell apart, by site, of distributions without one.
 
     Returns:
         The task.
 
     Raises:
-        InvalidValueError: if a site is discrete, dependent, or has no quantile function, or a name
-            or size does not fit the model.
+        InvalidValueError: if a parameter is discrete, a site cannot be made of normal numbers,
+            discrete and continuous outcomes are mixed, or a name or size does not fit the model.
         UnknownNameError: if a name in `interest` or `constraint` does not exist.
 
     Example:
@@ -214,7 +289,7 @@ def from_numpyro(
     )
     wanted = (observe,) if isinstance(observe, str) else tuple(observe)
     middle = designs.constrain(jnp.zeros(designs.dim))
-    shapes = _shapes(model, middle)
+    shapes, discrete = _shapes(model, middle, wanted)
     missing = [name for name in wanted if name not in shapes]
     require(
         not missing and len(wanted) > 0,
@@ -241,6 +316,19 @@ def from_numpyro(
     prior = ModelPrior(
         model=model, sites=latent, somewhere=tuple(float(x) for x in middle), quantities=named[0]
     )
+    if discrete:
+        return _discrete_task(
+            prior,
+            discrete,
+            observed,
+            units or {},
+            at_most or {},
+            horizon=horizon,
+            designs=designs,
+            interest=tuple(interest),
+            constraint=constraint,
+            cost=cost,
+        )
     task = NumpyroTask(
         model=model,
         horizon=horizon,
@@ -261,11 +349,74 @@ def from_numpyro(
     return task
 
 
-def _shapes(model: Model, xi: Float[Array, " dx"]) -> dict[str, tuple[int, ...]]:
-    """The sample sites of a model and their shapes, in order. Refuses dependent and discrete
-    numbers.
+def _discrete_task(
+    prior: ModelPrior,
+    distributions: Mapping[str, Any],
+    observed: Sequence[Site],
+    units: Mapping[str, str],
+    at_most: Mapping[str, int],
+    *,
+    designs: Space,
+    **rest: Any,
+) -> NumpyroDiscrete:
+    """The task of a model whose outcomes are all discrete."""
+    mixed = [site.name for site in observed if site.name not in distributions]
+    if mixed:
+        raise _refused(
+            mixed[0],
+            "a continuous outcome beside discrete ones",
+            "outcomes of one kind",
+            "observe one kind of them.",
+        )
+
+    def of(theta: Array, xi: Array, value: float) -> dict[str, Any]:
+        latent = {site.name: site.of(theta) for site in prior.sites}
+        found: dict[str, Any] = {}
+
+        def give(name: str, distribution: Any) -> Array:
+            if name in latent:
+                return latent[name]
+            found[name] = distribution
+            return jnp.full(distribution.shape(), value)
+
+        _Fill(prior.model, give)(xi)
+        return found
+
+    def at(z: Array, u: Array) -> dict[str, Any]:
+        return of(prior.from_latent(z), designs.constrain(u), 0.0)
+
+    outcomes: list[Quantity] = []
+    beyond = []
+    for site in observed:
+        dims = (prior.dim, designs.free_dim)
+        count, goes_on = largest(site.name, distributions[site.name], at_most, at, dims)
+        beyond += [site.name] if goes_on else []
+        outcomes += [listed(name, units.get(site.name, ""), count) for name in site.names]
+    sites = tuple((site.name, site.size) for site in observed)
+    theta = prior.from_latent(jnp.zeros(prior.dim))
+    require_independent(of, theta, jnp.asarray(prior.somewhere), sites)
+    task = NumpyroDiscrete(
+        observed=of,
+        unbounded=tuple(beyond),
+        sites=sites,
+        prior=prior,
+        designs=designs,
+        outcomes=tuple(outcomes),
+        **rest,
+    )
+    of_interest(task)
+    _ = task.feasible  # refuses a constraint that does not fit
+    return task
+
+
+def _shapes(
+    model: Model, xi: Float[Array, " dx"], observed: Sequence[str]
+) -> tuple[dict[str, SiteShape], dict[str, Any]]:
+    """The sample sites of a model and their shapes, in order, and the distributions of discrete
+    outcomes. Refuses discrete parameters, and vectors and matrices that no map makes.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    found: dict[str, SiteShape] = {}
+    discrete: dict[str, Any] = {}
 
     def give(name: str, distribution: Any) -> Array:
         kind = type(distribution).__name__
@@ -276,28 +427,47 @@ def _shapes(model: Model, xi: Float[Array, " dx"]) -> dict[str, tuple[int, ...]]
                 "distributions alone",
                 "express it as a prior or an outcome.",
             )
-        if distribution.event_shape:
-            raise _refused(
-                name,
-                f"{kind}, whose numbers are dependent",
-                "independent numbers",
-                "write them as successive sites, each given the ones before.",
-            )
         if getattr(distribution.support, "is_discrete", False):
-            raise _refused(
-                name,
-                f"the discrete {kind}",
-                "a continuous distribution",
-                "whole numbers have no gradient; use a continuous approximation.",
-            )
-        found[name] = tuple(distribution.batch_shape)
-        return jnp.asarray(_draw(name, distribution, jnp.zeros(found[name])))
+            if name not in observed:
+                raise _refused(
+                    name,
+                    f"the discrete {kind}",
+                    "a continuous distribution",
+                    "whole numbers have no gradient; use a continuous approximation.",
+                )
+            discrete[name] = distribution
+            found[name] = SiteShape(tuple(distribution.batch_shape))
+            return jnp.zeros(found[name].shape)
+        found[name] = shape = _site_shape(name, distribution, observed=name in observed)
+        return jnp.asarray(shape.draw(name, distribution, jnp.zeros(shape.size)))
 
     _Fill(model, give)(xi)
-    return found
+    return found, discrete
 
 
-def _sites(shapes: dict[str, tuple[int, ...]], names: Sequence[str]) -> tuple[Site, ...]:
+def _site_shape(name: str, distribution: Any, *, observed: bool) -> SiteShape:
+    """The shape of a site, refused if it is a vector or matrix that cannot be made."""
+    kind, event, batch = type(distribution), distribution.event_shape, distribution.batch_shape
+    simplex, correlation = kind is dist.Dirichlet, kind in (dist.LKJ, dist.LKJCholesky)
+    known = simplex or correlation or kind is dist.MultivariateNormal or kind is dist.Independent
+    independent = kind in (dist.Independent, dist.ExpandedDistribution)
+    if event and (not known or (batch and not independent) or (observed and not _smooth(kind))):
+        where = " as an outcome" if observed and known else " in a plate" if batch and known else ""
+        raise _refused(
+            name,
+            f"{kind.__name__}{where}",
+            f"one of {WORKING}",
+            "write its numbers as successive sites, each given the ones before.",
+        )
+    return SiteShape((*batch, *event), correlation, kind is dist.LKJCholesky)
+
+
+def _smooth(kind: type) -> bool:
+    """Whether a vector of outcomes has a density in all of its numbers."""
+    return kind in (dist.MultivariateNormal, dist.Independent)
+
+
+def _sites(shapes: dict[str, SiteShape], names: Sequence[str]) -> tuple[Site, ...]:
     sites, start = [], 0
     for name in names:
         sites.append(Site(name, shapes[name], start))
@@ -313,8 +483,8 @@ def _draw(name: str, distribution: Any, z: Array) -> Array:
         raise _refused(
             name,
             f"{type(distribution).__name__}, which has no quantile function",
-            "one that can be reparameterised",
-            "write it as a transformed Normal or Uniform.",
+            f"one of {WORKING}",
+            "write it as a transformation of one of these.",
         ) from error
 
 

@@ -5,37 +5,59 @@ The latent map is the sampler: θ is always drawn as f(z), so that methods that 
 proposals, likelihood particles) and methods that work in θ use the same prior."""
 
 import abc
-import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import numpyro.distributions as dist
-from jax.scipy.special import ndtr
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
-from scorebed.errors import ScorebedError, require
+from scorebed.errors import require
+from scorebed.tasks.quantiles import Map
+from scorebed.tasks.quantiles import latent_map as latent_map
 from scorebed.tasks.spaces import Quantity
+
+# Standard deviations beyond √k, the length of a usual draw, up to which `within_prior` changes
+# nothing: one draw of the prior in 10⁴ to 10⁵ lies farther out.
+REACH = 3.0
+
+
+def within_prior(z: Float[Array, "*b k"]) -> Float[Array, "*b k"]:
+    """Latent points kept to where the prior has its draws: as they are up to the length √k + 3, and
+    smoothly below √k + 4 however far away they were.
+
+    Whatever proposes parameters (a network's particles, clouds around modes) may wander to where no
+    draw of the prior ever is and a model overflows; the posterior has no mass there.
+    """
+    edge = math.sqrt(z.shape[-1]) + REACH
+    square = (z**2).sum(-1, keepdims=True)
+    far = square > edge**2
+    length = jnp.sqrt(jnp.where(far, square, edge**2))
+    return jnp.where(far, z * ((edge + jnp.tanh(length - edge)) / length), z)
 
 
 class Marginal(eqx.Module):
-    """A block of parameters, independent of the others: their names, and a scalar distribution or a
-    batch of them.
+    """A block of parameters, independent of the others: their names, and a scalar distribution, a
+    batch of them, or one of a vector (`tasks/quantiles.py`).
     """
 
     quantities: tuple[Quantity, ...] = eqx.field(static=True)
     distribution: dist.Distribution
 
     def __check_init__(self) -> None:
-        shape = self.distribution.batch_shape
+        shape, event, n = (
+            self.distribution.batch_shape,
+            self.distribution.event_shape,
+            len(self.quantities),
+        )
         require(
-            not self.distribution.event_shape and shape in ((), (len(self.quantities),)),
+            (not event and shape in ((), (n,))) or (event == (n,) and not shape),
             f"the prior of {', '.join(q.name for q in self.quantities)}",
             got=f"batch shape {shape} and event shape {self.distribution.event_shape}",
-            expected=f"a scalar distribution or a batch of {len(self.quantities)}",
+            expected=f"a scalar distribution, a batch of {n}, or one of a vector of {n}",
             fix="name every coordinate, or use .expand([n]).",
         )
 
@@ -136,56 +158,6 @@ class GaussianPrior(Prior):
         )
 
 
-@functools.singledispatch
-def latent_map(
-    distribution: dist.Distribution,
-) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-    """z ~ N(0, 1) ↦ a draw from a scalar `distribution`; register a type here if its quantile
-    function is missing.
-
-    The general case is the quantile function at Φ(z). Families with a direct map use that, since
-    Φ(z) loses the upper tail beyond z ≈ 5 in single precision."""
-
-    def by_quantile(z: Float[Array, " n"]) -> Float[Array, " n"]:
-        try:
-            return distribution.icdf(ndtr(z))
-        except NotImplementedError as error:
-            raise ScorebedError(
-                f"the latent map of a prior, got {type(distribution).__name__}, which has no "
-                f"quantile function, expected a distribution with one. "
-                f"Fix: write it as a transformed Normal or Uniform."
-            ) from error
-
-    return by_quantile
-
-
-@latent_map.register
-def _(distribution: dist.Normal) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-    return lambda z: distribution.loc + distribution.scale * z
-
-
-@latent_map.register
-def _(
-    distribution: dist.ExpandedDistribution,
-) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-    return latent_map(distribution.base_dist)
-
-
-@latent_map.register
-def _(
-    distribution: dist.TransformedDistribution,
-) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
-    base = latent_map(distribution.base_dist)
-
-    def push(z: Float[Array, " n"]) -> Float[Array, " n"]:
-        x = base(z)
-        for transform in distribution.transforms:
-            x = transform(x)
-        return x
-
-    return push
-
-
 class Floored(dist.Distribution):
     """max(x, floor) for x ~ `base`: the mass of `base` below the floor becomes an atom on it.
 
@@ -209,7 +181,7 @@ class Floored(dist.Distribution):
 
 
 @latent_map.register
-def _(distribution: Floored) -> Callable[[Float[Array, " n"]], Float[Array, " n"]]:
+def _(distribution: Floored) -> Map:
     return lambda z: jnp.maximum(latent_map(distribution.base)(z), distribution.floor)
 
 

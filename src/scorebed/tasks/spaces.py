@@ -5,6 +5,7 @@ activation: ξ = scale · u for an open space and ξ = centre + half-width · ta
 
 import abc
 import dataclasses
+import itertools
 import math
 from typing import ClassVar
 
@@ -21,9 +22,52 @@ class Quantity:
 
     name: str
     unit: str = ""
+    # The only values that it takes, rising; empty if any number will do. And their names, if they
+    # have some.
+    values: ClassVar[tuple[float, ...]] = ()
+    labels: ClassVar[tuple[str, ...]] = ()
 
     def __str__(self) -> str:
         return f"{self.name} [{self.unit}]" if self.unit else self.name
+
+    def label(self, value: float) -> str | None:
+        """The name of a value; None if values have none, or this is not one of them."""
+        if not self.labels or value not in self.values:
+            return None
+        return self.labels[self.values.index(value)]
+
+    def show(self, value: float, digits: int = 6) -> str:
+        """A value for people: its name if it has one, else its number."""
+        return self.label(value) or f"{value:.{digits}g}"
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed(Quantity):
+    """A quantity that takes finitely many values: numbers, or names for the numbers 0, 1, … Made by
+    `categories`, `counts` and `choices`.
+    """
+
+    values: tuple[float, ...] = ()  # type: ignore[misc]
+    labels: tuple[str, ...] = ()  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.values) >= 2
+            and all(a < b for a, b in itertools.pairwise(self.values))
+            and all(map(math.isfinite, self.values)),
+            f"the values of '{self.name}'",
+            got=self.values,
+            expected="at least two finite numbers in rising order",
+            fix="list each of them once.",
+        )
+        named = len(set(self.labels)) == len(self.labels) in (0, len(self.values))
+        require(
+            named and all(label.strip() == label != "" for label in self.labels),
+            f"the names of the values of '{self.name}'",
+            got=self.labels,
+            expected=f"{len(self.values)} different names",
+            fix="give one name per value.",
+        )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +82,40 @@ class Space(abc.ABC):
     def dim(self) -> int:
         """Number of design coordinates, dx."""
         return len(self.quantities)
+
+    @property
+    def free_dim(self) -> int:
+        """Number of unconstrained numbers u, and of normalised ones; dx, but for names."""
+        return self.dim
+
+    @property
+    def listed(self) -> bool:
+        """Whether some designs come from a list."""
+        return any(quantity.values for quantity in self.quantities)
+
+    @property
+    def named(self) -> bool:
+        """Whether some designs are names, among which no gradient leads."""
+        return any(quantity.labels for quantity in self.quantities)
+
+    def choose(self, u: Float[Array, "*b f"], noise: Float[Array, "*b f"]) -> Float[Array, "*b dx"]:
+        """ξ(u), with noise on the preferences among names."""
+        del noise
+        return self.constrain(u)
+
+    def log_choice(self, u: Float[Array, "*b f"], xi: Float[Array, "*b dx"]) -> Float[Array, "*b"]:
+        """log of the probability of the names in ξ, drawn with preferences u; 0 without names."""
+        del xi
+        return jnp.zeros(u.shape[:-1], u.dtype)
+
+    def nearest(self, xi: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
+        """The nearest designs of the lists, where there are any."""
+        return xi
+
+    def evenly(self, places: Float[Array, "*b dx"]) -> Float[Array, "*b dx"]:
+        """Designs from places between 0 and 1, of a bounded space."""
+        low, high = (jnp.asarray(end, places.dtype) for end in self.limits)
+        return low + (high - low) * places
 
     @property
     def limits(self) -> tuple[tuple[float, ...], tuple[float, ...]]:

@@ -19,7 +19,8 @@ from scorebed.estimators.mlmc import mlmc, mlmc_batch, realised_nle
 from scorebed.estimators.pce import nmc, pce, pce_of_interest
 from scorebed.keys import named
 from scorebed.policies.base import Policy
-from scorebed.rollout import Noise, draw_noise
+from scorebed.policies.exploring import in_training
+from scorebed.rollout import Noise, draw_noise, log_likelihood, rollout
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
 from scorebed.training.fit import Loss, Terms
@@ -90,20 +91,45 @@ def _mean_of(
     inner: int,
 ) -> Loss:
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
-        policy = eqx.combine(params, static_part)
+        policy = in_training(eqx.combine(params, static_part), task.designs)
 
-        def one(key: PRNGKeyArray) -> Scalar:
+        def one(key: PRNGKeyArray) -> tuple[Scalar, Scalar | None]:
             theta, noise = _draw(task, policy, key)
             of = (
                 jr.normal(named(key, "theta"), theta.shape)
                 if estimator is pce_of_interest
                 else theta
             )
-            return estimator(task, policy, of, noise, inner=inner, key=named(key, "contrast"))
+            value = estimator(task, policy, of, noise, inner=inner, key=named(key, "contrast"))
+            return value, _log_chance(task, policy, theta, noise)
 
-        return {name: -jax.vmap(one)(shard_batch(jr.split(key, batch))).mean()}
+        values, log_p = jax.vmap(one)(shard_batch(jr.split(key, batch)))
+        return {name: -(values if log_p is None else values + jumps(values, log_p)).mean()}
 
     return loss
+
+
+def jumps(values: Float[Array, " B"], log_p: Float[Array, " B"]) -> Float[Array, " B"]:
+    """Zero, with the gradient that outcomes have by their probabilities where they jump from one
+    value to another: (value − that of the other trajectories, on average) · ∇ log p(y | θ, ξ).
+    """
+    count = len(values)
+    others = (values.sum() - values) / max(count - 1, 1)
+    advantage = jax.lax.stop_gradient(values - others if count > 1 else values)
+    return advantage * (log_p - jax.lax.stop_gradient(log_p))
+
+
+def _log_chance(
+    task: Task, policy: Policy, theta: Float[Array, " k"], noise: Noise
+) -> Scalar | None:
+    """log of the probability of what jumps: outcomes that are finitely many, p(y | θ, ξ), and names
+    among designs; None where nothing does.
+    """
+    if not (task.discrete_outcomes or task.designs.named):
+        return None
+    run = rollout(task, policy, theta, noise)
+    names = policy.log_choices(jax.lax.stop_gradient(run.ys), run.xis, noise.policy).sum()
+    return names + log_likelihood(task, theta, run.ys, run.xis) if task.discrete_outcomes else names
 
 
 def _draw(task: Task, policy: Policy, key: PRNGKeyArray) -> tuple[Float[Array, " k"], Noise]:

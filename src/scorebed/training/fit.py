@@ -17,13 +17,16 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
+from scorebed._sharding import on_this_host, replicated
 from scorebed.errors import ScorebedError, require
 from scorebed.keys import named
+from scorebed.training.dropped import DROPPED
 from scorebed.training.liveness import of_jaxpr
 
 PATIENCE = 5
 
-# A loss by its named terms; what is minimised is their sum.
+# A loss by its named terms; what is minimised is their sum, without the count of dropped
+# trajectories.
 Terms: TypeAlias = dict[str, Scalar]
 Loss: TypeAlias = Callable[[Any, PRNGKeyArray], Terms]
 # Its terms and the direction of a step, from the parameters and a key: mostly `gradient_of(loss)`.
@@ -52,6 +55,10 @@ class StepInfo(NamedTuple):
 
 class Stop:
     """What a hook returns to end the training before its last step."""
+
+
+# Compiled programs of blocks of steps, for all members at once or for one.
+Compiled: TypeAlias = dict[bool, Any]
 
 
 class Only(NamedTuple):
@@ -84,6 +91,10 @@ class NonFiniteError(TrainingStoppedError):
             "or check the model there."
         )
 
+    def name_place(self, words: str) -> None:
+        """Say where the model is not finite: parameters and designs in words."""
+        self.args = (f"{self} It is not finite at {words}.",)
+
 
 def gradient_of(loss: Loss) -> Gradient:
     """The terms of a loss, and the gradient of their sum."""
@@ -91,7 +102,7 @@ def gradient_of(loss: Loss) -> Gradient:
     def gradient(params: PyTree, key: PRNGKeyArray) -> tuple[Terms, PyTree]:
         def total(params: PyTree) -> tuple[Scalar, Terms]:
             terms = loss(params, key)
-            return jnp.stack(list(terms.values())).sum(), terms
+            return jnp.stack([v for name, v in terms.items() if name != DROPPED]).sum(), terms
 
         grad, terms = jax.grad(total, has_aux=True)(params)
         return terms, grad
@@ -121,6 +132,7 @@ def fit(
     decay: float = 0.0,
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     members: Sequence[int] | None = None,
+    compiled: Compiled | None = None,
     key: Key[Array, "*restarts"],
 ) -> FitState:
     """Step down `gradient` up to step number `steps`, from wherever `state` stands.
@@ -133,7 +145,8 @@ def fit(
 
     A batch of keys trains a batch of states (`start_batch`), each with its own optimiser, clipping
     and guard: all that have come furthest, or `members` alone, or from some step on those of the
-    hook's `Only`. Terms of the others are NaN. See `at_once`."""
+    hook's `Only`. Terms of the others are NaN. See `at_once`. `compiled` keeps the program for
+    further calls with the same gradient, optimiser, block and decay."""
 
     require(
         block >= 1,
@@ -150,6 +163,8 @@ def fit(
         together = False
         program = block_of_steps(gradient, optimiser, **how, together=False)
     run = eqx.filter_jit(program)
+    if compiled is not None:
+        run = compiled.setdefault(together, run)
     advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
     done = int(jnp.max(state.step))
     going = (
@@ -221,7 +236,9 @@ def block_of_steps(
             name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()
         }
         skipped = jnp.zeros((block, *state.skipped.shape), jnp.int32)
-        return jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))
+        return replicated(
+            jax.lax.fori_loop(jnp.zeros_like(length), length, log_one, (state, terms, skipped))
+        )
 
     return run
 
@@ -263,9 +280,9 @@ def _whole(run: Callable[..., Any]) -> _Advance:
             state, key, jnp.asarray(done, jnp.int32), jnp.asarray(length, jnp.int32)
         )
         return (
-            state,
-            {name: np.asarray(values[:length]) for name, values in terms.items()},
-            np.asarray(skipped[:length]),
+            on_this_host(state),
+            {name: np.asarray(values)[:length] for name, values in terms.items()},
+            np.asarray(skipped)[:length],
         )
 
     return advance
@@ -368,6 +385,7 @@ def fit_batch(
     on_step: Callable[[StepInfo], Any] = lambda _: None,
     state: FitState | None = None,
     members: Sequence[int] | None = None,
+    compiled: Compiled | None = None,
     key: PRNGKeyArray,
 ) -> Any:
     """A batch of policies, or of policies with what is trained with them: `gradient_for` gets what
@@ -385,6 +403,7 @@ def fit_batch(
         "decay": decay,
         "on_step": on_step,
         "members": members,
+        "compiled": compiled,
     }
     state = fit(gradient, state, optimiser, key=keys, **how)
     return eqx.combine(state.average, static_part)

@@ -19,6 +19,7 @@ from scorebed.policies.base import Policy
 from scorebed.samplers.base import DesignSampler
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
+from scorebed.training.dropped import DROPPED
 from scorebed.training.fit import Gradient, Terms, gradient_of, group_size
 from scorebed.training.policy import policy_gradient
 from scorebed.training.score import Weights, score_loss
@@ -71,6 +72,7 @@ def joint_gradient(
             static.policy, task, score, batch=batch.policy, trajectory_clip=trajectory_clip
         )
         terms_policy, of_policy = ascent(params.policy, named(key, "policy"))
-        return terms_score | terms_policy, Pair(of_score, of_policy)
+        dropped = {DROPPED: terms_score[DROPPED] + terms_policy[DROPPED]}
+        return terms_score | terms_policy | dropped, Pair(of_score, of_policy)
 
     return gradient

@@ -34,6 +34,7 @@ from scorebed.samplers.base import DesignSampler, Unconstrained
 from scorebed.scores.base import Score, ScoreValue
 from scorebed.scores.standardise import standardiser
 from scorebed.tasks.base import Task
+from scorebed.training.dropped import mean_of_finite
 from scorebed.training.fit import Loss, Terms
 
 
@@ -147,10 +148,12 @@ class MarginalMatching(Matching):
 
         target = jit_once(pilot)(key)
         tiny = jnp.finfo(target.y.dtype).tiny
-        size = jax.tree.map(
-            lambda t: jnp.maximum(jnp.median(t**2, axis=(0, 1)), tiny) * task.horizon * t.shape[-1],
-            target,
-        )
+
+        def typical(t: Array) -> Array:
+            square = jnp.where(jnp.isfinite(t), t, jnp.nan) ** 2
+            return jnp.maximum(jnp.nanmedian(square, axis=(0, 1)), tiny)
+
+        size = jax.tree.map(lambda t: typical(t) * task.horizon * t.shape[-1], target)
         return Weights(1 / size.y, 1 / size.xi, relative)
 
 
@@ -276,7 +279,8 @@ def score_loss(
 
 def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights) -> Terms:
     """The two terms of marginal score matching, averaged over a batch of experiments; of a score
-    that learns the scale of its residuals also that term.
+    that learns the scale of its residuals also that term. Experiments that are not finite are
+    dropped and counted (`training/dropped.py`).
     """
 
     def one(run: Trajectory) -> Any:
@@ -290,9 +294,9 @@ def matching_terms(score: Score, task: Task, runs: Trajectory, weights: Weights)
                 score, task, run, lambda_y=weights.y, lambda_xi=weights.xi
             )
         )(runs)
-        return {"y": terms.y.mean(), "xi": terms.xi.mean(), "weigher": weigher.mean()}
+        return mean_of_finite({"y": terms.y, "xi": terms.xi, "weigher": weigher})
     terms = jax.vmap(one)(runs)
-    return {"y": terms.y.mean(), "xi": terms.xi.mean()}
+    return mean_of_finite({"y": terms.y, "xi": terms.xi})
 
 
 def _bias(

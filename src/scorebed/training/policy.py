@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 import optax
@@ -23,16 +24,20 @@ from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.gain import Gain
 from scorebed.densities.flow_marginal import MarginalDensity
 from scorebed.densities.mixture_posterior import PosteriorDensity
+from scorebed.densities.predictive import Predictive
 from scorebed.errors import require
 from scorebed.estimators.score import adaptive, check_additive_noise, static
 from scorebed.keys import named
 from scorebed.policies import make_policy
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise
+from scorebed.samplers.spaced import spaced_designs
 from scorebed.scores.base import Score
 from scorebed.tasks.base import Task
 from scorebed.training.clipping import clip_per_trajectory
+from scorebed.training.dropped import mean_of_finite
 from scorebed.training.fit import Gradient, Loss, Terms, gradient_of, group_size, member
+from scorebed.training.predictive import policy_gradient as predictive_gradient
 from scorebed.training.stage import BatchStage, FixedCost, carry_out
 from scorebed.training.variational import policy_gradient as density_gradient
 from scorebed.training.watched import Moment, OnBlock
@@ -41,7 +46,10 @@ from scorebed.training.watched import Moment, OnBlock
 # policy is that of the EIG.
 Estimator = Callable[..., Any]
 # What stands for the intractable terms of the EIG.
-Guide: TypeAlias = Score | MarginalDensity | PosteriorDensity | Estimator
+Guide: TypeAlias = Score | MarginalDensity | PosteriorDensity | Predictive | Estimator
+
+
+INSIDE = 0.9  # of the way from the middle of a box to its limits
 
 
 def policy_optimiser(
@@ -76,7 +84,7 @@ def faster_noise(factor: float) -> optax.GradientTransformation:
 
 def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) -> Loss:
     """Minus the EIG surrogate, averaged over `batch` trajectories. batch·T NLE a step, and those of
-    the score.
+    the score. Trajectories at which the score is not finite are dropped and counted.
     """
 
     def loss(params: PyTree, key: PRNGKeyArray) -> Terms:
@@ -89,7 +97,7 @@ def policy_loss(static_part: PyTree, task: Task, score: Score, *, batch: int) ->
                 task, score, policy, theta, draw_noise(task, policy, key=named(key, "noise"))
             )
 
-        return {"surrogate": -jax.vmap(one)(shard_batch(jr.split(key, batch))).mean()}
+        return mean_of_finite({"surrogate": -jax.vmap(one)(shard_batch(jr.split(key, batch)))})
 
     return loss
 
@@ -135,6 +143,28 @@ def fresh_policies(
     return jit_once(each)(jr.split(key, count))
 
 
+def static_starts(
+    make: Callable[..., Policy], task: Task, count: int, *, key: PRNGKeyArray
+) -> Policy:
+    """A batch of static designs to train: the first spread evenly, a little inside of any limits,
+    where the gradient is not yet zero; the others as they are made. Designs that are tied together,
+    or have names, start as they are made, all of them.
+    """
+    batch = fresh_policies(make, task, count, key=key)
+    if task.feasible is not None or task.designs.named:
+        return batch
+    xis = spaced_designs(task)
+    if task.designs.bounded:
+        low, high = (jnp.asarray(end, xis.dtype) for end in task.designs.limits)
+        middle = 0.5 * (low + high)
+        xis = middle + INSIDE * (xis - middle)
+    us = task.designs.unconstrain(xis)
+    spread: Policy = eqx.tree_at(
+        lambda static: static.us, batch, replace_fn=lambda a: a.at[0].set(us)
+    )
+    return spread
+
+
 def gradient_by(
     task: Task, guide: Guide, *, batch: int, trajectory_clip: float = 0.0, key: PRNGKeyArray
 ) -> Callable[[PyTree], Gradient]:
@@ -148,10 +178,12 @@ def gradient_by(
         return lambda rest: policy_gradient(rest, task, guide, **clipping)
     if isinstance(guide, MarginalDensity | PosteriorDensity):
         return lambda rest: density_gradient(rest, task, guide, **clipping)
+    if isinstance(guide, Predictive):
+        return predictive_gradient(task, guide, **clipping)
     require(
         not trajectory_clip,
         "the clipping of trajectories",
-        got=f"trajectory_clip={trajectory_clip} and an estimator",
+        got=f"trajectory_clip={trajectory_clip} and another estimator",
         expected="a score or a density",
         fix="leave it out.",
     )

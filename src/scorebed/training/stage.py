@@ -15,7 +15,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import numpy as np
@@ -24,6 +24,8 @@ from jaxtyping import Int, PRNGKeyArray, PyTree
 
 from scorebed.policies.base import Policy
 from scorebed.training.fit import (
+    Compiled,
+    FitState,
     Gradient,
     Loss,
     Only,
@@ -50,6 +52,8 @@ class Stage(abc.ABC):
 
     name: str
     steps: int
+    shareable: ClassVar[bool] = False
+    """Whether its members can be trained apart from each other."""
 
     @abc.abstractmethod
     def start(self) -> Watched:
@@ -57,11 +61,22 @@ class Stage(abc.ABC):
 
     @abc.abstractmethod
     def go_on(self, watched: Watched, *, on_block: OnBlock = lambda _: None) -> Watched:
-        """To the end, from wherever `watched` stands. `on_block` sees every block of steps."""
+        """To the end, from wherever `watched` stands. `on_block` sees every block of steps; if it
+        answers `Stop`, the stage ends there.
+        """
 
     @abc.abstractmethod
     def result(self, watched: Watched) -> Any:
         """What the next stage, or the run, takes over."""
+
+    def ended_here(self, watched: Watched) -> Watched:
+        """What a stage that was ended before its last step comes to."""
+        return watched
+
+    @property
+    def ended_nle(self) -> int:
+        """Likelihood evaluations of that."""
+        return 0
 
     @abc.abstractmethod
     def nle_at_most(self) -> int:
@@ -105,6 +120,30 @@ class Stage(abc.ABC):
         """The step at which the stage ends: an earlier one if it has ended early already."""
         del watched
         return self.steps
+
+    def shares(self, watched: Watched) -> Sequence[tuple[int, ...]]:
+        """Groups of members that several processes may train, each on its own (`go_on_apart`). A
+        stage that is not `shareable` is one group, and is over with it.
+        """
+        return (tuple(range(np.size(watched.state.step))),)
+
+    def apart_until(self, watched: Watched) -> int:
+        """The step up to which no group depends on another."""
+        return self.last_step(watched)
+
+    def go_on_apart(
+        self,
+        watched: Watched,
+        members: Sequence[int],
+        until: int,
+        *,
+        on_block: OnBlock = lambda _: None,
+    ) -> Watched:
+        """One group of members up to a step, with the steps that it would take among the others;
+        `training/apart.py` puts groups together again.
+        """
+        del members, until
+        return self.go_on(watched, on_block=on_block)
 
 
 def carry_out(stage: Stage, *, on_block: OnBlock = lambda _: None) -> tuple[Any, list[Moment]]:
@@ -151,9 +190,9 @@ class SingleStage(Stage):
     def go_on(self, watched: Watched, *, on_block: OnBlock = lambda _: None) -> Watched:
         found = [watched]
 
-        def on_step(info: StepInfo) -> None:
+        def on_step(info: StepInfo) -> Any:
             found[0] = found[0].at(info.state)
-            on_block(Block(info.step, info.terms, [], found[0]))
+            return on_block(Block(info.step, info.terms, [], found[0]))
 
         if watched.done >= self.steps:
             return watched
@@ -191,7 +230,10 @@ class SingleStage(Stage):
         return self.once_nle + self.steps * self.step_nle
 
     def nle(self, watched: Watched) -> int:
-        return self.once_nle + watched.done * self.step_nle
+        return self.nle_of([watched.done])
+
+    def nle_of(self, steps: Sequence[int]) -> int:
+        return self.once_nle + max(steps) * self.step_nle
 
 
 class StepCosts(eqx.Module):
@@ -244,6 +286,8 @@ def most_expensive(ladder: Sequence[Rung], costs: Int[np.ndarray, "P steps"]) ->
 class BatchStage(Stage):
     """A batch of policies, or of policies with what is trained with them, by a gradient."""
 
+    shareable: ClassVar[bool] = True
+
     name: str
     steps: int
     count: int
@@ -282,6 +326,10 @@ class BatchStage(Stage):
         """The rungs of successive halving; a single one if nobody is stopped."""
         return rungs(self.steps, self.count, halvings=self.halvings, every=self.every)
 
+    @property
+    def _block(self) -> int:
+        return self.block or block_size(self.steps, self.every)
+
     def start(self) -> Watched:
         return watch(start_batch(eqx.filter(self.fresh, eqx.is_inexact_array), self.optimiser))
 
@@ -291,8 +339,8 @@ class BatchStage(Stage):
         def on_step(info: StepInfo) -> type[Stop] | Only | None:
             lower = self._estimates(info)
             found[0] = found[0].after(info.state, lower)
-            on_block(Block(info.step, info.terms, lower, found[0]))
-            if self._over(found[0]):
+            answer = on_block(Block(info.step, info.terms, lower, found[0]))
+            if answer is Stop or self._over(found[0]):
                 return Stop
             return Only(self.survivors(found[0])) if len(self.ladder) > 1 else None
 
@@ -305,7 +353,7 @@ class BatchStage(Stage):
             steps=steps,
             optimiser=self.optimiser,
             decay=self.decay,
-            block=self.block or block_size(self.steps, self.every),
+            block=self._block,
             on_step=on_step,
             state=watched.state,
             members=self.survivors(watched),
@@ -318,7 +366,7 @@ class BatchStage(Stage):
 
     def programs(self, fresh: Any, *, together: bool) -> Sequence[TrainingProgram]:
         how: dict[str, Any] = {
-            "block": self.block or block_size(self.steps, self.every),
+            "block": self._block,
             "decay": self.decay,
             "members": self.count,
             "together": together,
@@ -330,12 +378,70 @@ class BatchStage(Stage):
         trained = eqx.combine(watched.best if best else watched.state.average, self.fresh)
         return trained if len(self.ladder) == 1 else members(trained, self.survivors(watched))
 
+    def ended_here(self, watched: Watched) -> Watched:
+        """With an estimate of the last parameters, which may be the best."""
+        lower = self._all_estimates(watched.state) if self.estimate is not None else []
+        return watched.after(watched.state, lower)
+
+    @property
+    def ended_nle(self) -> int:
+        return self.count * self.estimate_nle if self.estimate is not None else 0
+
     def survivors(self, watched: Watched) -> tuple[int, ...]:
         halved = len(self.ladder) > 1
         return watched.furthest(places(self.ladder, watched.done) if halved else None)
 
     def last_step(self, watched: Watched) -> int:
         return watched.done if self._over(watched) else self.steps
+
+    def shares(self, watched: Watched) -> Sequence[tuple[int, ...]]:
+        """Each member on its own: then nothing depends on how many processes there are."""
+        return tuple((number,) for number in self.survivors(watched))
+
+    def go_on_apart(
+        self,
+        watched: Watched,
+        members: Sequence[int],
+        until: int,
+        *,
+        on_block: OnBlock = lambda _: None,
+    ) -> Watched:
+        found = [watched]
+
+        def on_step(info: StepInfo) -> None:
+            lower = self._estimates(info)
+            found[0] = found[0].after(info.state, lower)
+            on_block(Block(info.step, info.terms, lower, found[0]))
+
+        fit_batch(
+            self.gradient_for,
+            self.fresh,
+            steps=until,
+            optimiser=self.optimiser,
+            decay=self.decay,
+            block=self._block,
+            on_step=on_step,
+            state=watched.state,
+            members=members,
+            compiled=self._compiled,
+            key=self.key,
+        )
+        return found[0]
+
+    @functools.cached_property
+    def _compiled(self) -> Compiled:
+        """A process that trains several groups compiles for the first."""
+        return {}
+
+    def apart_until(self, watched: Watched) -> int:
+        """The first step at which members may learn of each other: the end of a rung, or the end
+        of a block by which nobody may have made progress for too long.
+        """
+        ends = [rung.end for rung in self.ladder if rung.end > watched.done]
+        if self.estimate is not None and self.patience:
+            idle = int(watched.progress) + self.patience
+            ends.append(self._block * -(-idle // self._block))
+        return min([self.steps, *ends])
 
     def nle_at_most(self) -> int:
         return self.costs.at_most(self.ladder, self.steps)
@@ -359,9 +465,14 @@ class BatchStage(Stage):
         due = self.every and info.step % self.every == 0
         if self.estimate is None or not (due or info.step in ends or info.step >= self.steps):
             return []
-        batch = eqx.combine(self.policies_of(info.state.average), self.policies_of(self.fresh))
-        reached = np.atleast_1d(info.state.step)
+        return self._all_estimates(info.state)
+
+    def _all_estimates(self, state: FitState) -> list[float]:
+        """A lower bound of every restart that has come furthest; NaN for the others."""
+        assert self.estimate is not None, "there is something to estimate by"
+        batch = eqx.combine(self.policies_of(state.average), self.policies_of(self.fresh))
+        reached = np.atleast_1d(state.step)
         return [
-            self.estimate(member(batch, i)) if reached[i] == info.step else math.nan
+            self.estimate(member(batch, i)) if reached[i] == reached.max() else math.nan
             for i in range(group_size(batch))
         ]

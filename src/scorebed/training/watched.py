@@ -5,7 +5,7 @@ early end.
 to the last bit. `Block` is what may be looked at after every block of steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree
 
+from scorebed.training.dropped import DROPPED
 from scorebed.training.fit import FitState
 
 # Nats; a smaller gain does not count as progress. Estimates of one stage share their draws, so that
@@ -35,7 +36,7 @@ class Watched(eqx.Module):
     @property
     def done(self) -> int:
         """Steps taken, by the members that have come furthest."""
-        return int(jnp.max(self.state.step))
+        return int(np.max(np.asarray(self.state.step)))
 
     def idle(self) -> int:
         """Steps since the last progress."""
@@ -60,12 +61,42 @@ class Watched(eqx.Module):
         def choose(a: Array, b: Array) -> Array:
             return jnp.where(wins.reshape(*wins.shape, *[1] * (a.ndim - wins.ndim)), a, b)
 
-        # A member that was stopped has no new estimate: it is NaN.
         best = jax.tree.map(choose, state.average, self.best)
+        judged = self.judged(lower, jnp.max(state.step))
+        return Watched(state, best, judged.lower, judged.progress, judged.mark)
+
+    def judged(self, lower: list[float], step: Int[Array, ""]) -> "Watched":
+        """With the estimates of a step, and neither state nor best parameters changed."""
+        new = jnp.asarray(lower, self.lower.dtype).reshape(self.lower.shape)
+        # A member that was stopped has no new estimate: it is NaN.
         highest = jnp.fmax(new, self.lower)
         if not (highest > self.mark + GAIN).any():
-            return Watched(state, best, highest, self.progress, self.mark)
-        return Watched(state, best, highest, jnp.max(state.step), highest)
+            return Watched(self.state, self.best, highest, self.progress, self.mark)
+        return Watched(self.state, self.best, highest, step, highest)
+
+    def rows(self, members: Sequence[int]) -> "Watched":
+        """Some members of a batch, in their order."""
+        chosen = np.asarray(members)
+        return self._by_member(lambda leaf: leaf[chosen])
+
+    def with_rows(self, members: Sequence[int], part: "Watched") -> "Watched":
+        """With `rows` of another in their places; what all members share stays as it is."""
+        chosen = np.asarray(members)
+
+        def placed(leaf: Array, new: Array) -> Array:
+            found = np.array(leaf)
+            found[chosen] = new
+            return jnp.asarray(found)
+
+        return self._by_member(placed, part)
+
+    def _by_member(self, change: Callable[..., Array], *others: "Watched") -> "Watched":
+        state, best, lower, mark = jax.tree.map(
+            change,
+            (self.state, self.best, self.lower, self.mark),
+            *((each.state, each.best, each.lower, each.mark) for each in others),
+        )
+        return Watched(state, best, lower, self.progress, mark)
 
     def at(self, state: FitState) -> "Watched":
         """With another state, and nothing else changed."""
@@ -103,5 +134,13 @@ class Moment(NamedTuple):
 
 def moment(block: Block) -> Moment:
     """What is worth keeping of a block."""
-    terms = {name: np.asarray(values).mean(axis=0).tolist() for name, values in block.terms.items()}
+    with np.errstate(invalid="ignore", over="ignore"):  # of terms that are not finite
+        terms = {
+            name: np.asarray(values).mean(axis=0).tolist()
+            for name, values in block.terms.items()
+            if name != DROPPED
+        }
+    dropped = np.asarray(block.terms.get(DROPPED, 0))
+    if np.nansum(dropped) > 0:  # their number, not a mean
+        terms[DROPPED] = np.nansum(dropped, axis=0).tolist()
     return Moment(block.step, terms, block.lower)

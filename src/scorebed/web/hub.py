@@ -23,7 +23,7 @@ REMEMBERED = 1000  # tokens of new experiments
 SEATS = 8
 
 
-class Listed(NamedTuple):
+class ListedExperiment(NamedTuple):
     """One line of the list. `ours` if this run can go on with it: others may share the file."""
 
     experiment: Experiment
@@ -83,11 +83,11 @@ class Hub:
 
     # ---- which experiments
 
-    def listed(self) -> list[Listed]:
+    def listed(self) -> list[ListedExperiment]:
         """All experiments of the file, the newest first."""
         with self._turn:
             return [
-                Listed(experiment, self._state(experiment), self._ours(experiment))
+                ListedExperiment(experiment, self._state(experiment), self._ours(experiment))
                 for experiment in reversed(self.store.experiments())
             ]
 

@@ -19,12 +19,15 @@ LOW, HIGH = QUANTILES.index(0.05), QUANTILES.index(0.95)
 
 
 class Expected(NamedTuple):
-    """The next outcome, one coordinate of it: 90% lie between."""
+    """The next outcome, one coordinate of it: 90% lie between; and the share of each value, where
+    these have names.
+    """
 
     name: str
     unit: str
     low: float
     high: float
+    shares: tuple[tuple[str, float], ...] = ()
 
 
 class Knowledge(NamedTuple):
@@ -83,7 +86,9 @@ def know(session: Session, state: ExperimentState) -> Knowledge:
         posterior.ess,
         len(posterior.theta),
         tuple(
-            Expected(m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH])
+            Expected(
+                m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH], m.shares
+            )
             for m in predicted
         ),
         draw_information(

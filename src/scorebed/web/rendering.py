@@ -6,10 +6,17 @@ from typing import Any
 
 import jinja2
 
+from scorebed.tasks.spaces import Quantity
+
 
 def number(value: float, digits: int = 6) -> str:
     """Six significant digits, with a minus sign that is read aloud as one."""
     return f"{value:.{digits}g}".replace("-", "\N{MINUS SIGN}") if math.isfinite(value) else "–"
+
+
+def shown(value: float, quantity: Quantity, digits: int = 6) -> str:
+    """A value of a quantity: its name if it has one."""
+    return quantity.label(value) or number(value, digits)
 
 
 def moment(iso: str) -> str:
@@ -26,7 +33,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"number": number, "moment": moment}
+    environment.filters |= {"number": number, "shown": shown, "moment": moment}
     return environment
 
 

@@ -294,7 +294,10 @@ if (experiment) {
   document.addEventListener("click", (event) => {
     const button = event.target.closest("button");
     if (!button) return;
-    if (button.id === "skip") {
+    if (button.classList.contains("answer")) {
+      by(button.dataset.for).value = button.dataset.value;
+      if (button.dataset.store) button.form.requestSubmit();
+    } else if (button.id === "skip") {
       once("observe", () => act("/skip", which(button), (data) => `Skipped: step ${data.stored.step}.`, { box: entryError }), button);
     } else if (button.classList.contains("undo")) {
       once("undo", () => act("/undo", which(button), () => `Undone: step ${button.dataset.step}.`, { box: entryError }), button);

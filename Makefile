@@ -24,7 +24,7 @@ browser:
 	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
 
 test: setup browser lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 300
 
 test-slow: setup
 	$(BIN)/python -m pytest -m slow

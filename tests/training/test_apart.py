@@ -107,6 +107,13 @@ def test_groups_put_together_are_the_batch(patience, halvings):
     assert rounds == 1 if not (patience or halvings) else rounds > 1
 
 
+def test_patience_lasts_from_one_estimate_to_the_next():
+    rising = stage_of(patience=2, halvings=0)
+    assert trained_as_one(rising).watched.done == rising.steps
+    unwatched = stage_of(patience=2, halvings=0, every=0)
+    assert trained_as_one(unwatched).watched.done == unwatched.steps
+
+
 def test_one_member_is_a_group_of_all():
     start = stage_of(patience=0, halvings=0).start()
     whole = tuple(range(COUNT))

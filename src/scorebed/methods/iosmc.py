@@ -30,7 +30,7 @@ from scorebed.training.fit import StepInfo, Stop
 from scorebed.training.programs import TrainingProgram
 from scorebed.training.stage import Stage
 from scorebed.training.successive_halving import estimates, rungs
-from scorebed.training.watched import Block, OnBlock, Watched, watch
+from scorebed.training.watched import Block, OnBlock, Watched, seen_patience, watch
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -122,7 +122,10 @@ class ScoreClimbing(Stage):
         return looks * estimate.nle(self.job.design_nle)
 
     def _over(self, watched: Watched) -> bool:
-        return 0 < self.method.policy_training.patience <= watched.idle()
+        training = self.method.policy_training
+        if monitor(self.job, training) is None:
+            return False
+        return 0 < seen_patience(training.patience, training.monitor_every) <= watched.idle()
 
 
 class IOSMCMethod(Method):

@@ -42,7 +42,7 @@ from scorebed.training.fit import (
 )
 from scorebed.training.programs import TrainingProgram, block_program
 from scorebed.training.successive_halving import Rung, block_size, estimates, places, rungs, taken
-from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, watch
+from scorebed.training.watched import Block, Moment, OnBlock, Watched, moment, seen_patience, watch
 
 
 class Stage(abc.ABC):
@@ -438,8 +438,8 @@ class BatchStage(Stage):
         of a block by which nobody may have made progress for too long.
         """
         ends = [rung.end for rung in self.ladder if rung.end > watched.done]
-        if self.estimate is not None and self.patience:
-            idle = int(watched.progress) + self.patience
+        if self._patience:
+            idle = int(watched.progress) + self._patience
             ends.append(self._block * -(-idle // self._block))
         return min([self.steps, *ends])
 
@@ -455,9 +455,13 @@ class BatchStage(Stage):
     def monitor_nle(self, steps: Sequence[int]) -> int:
         return self.estimate_nle * sum(estimates(self.ladder, n, every=self.every) for n in steps)
 
+    @property
+    def _patience(self) -> int:
+        """Steps without progress after which training ends; 0 for all steps."""
+        return 0 if self.estimate is None else seen_patience(self.patience, self.every)
+
     def _over(self, watched: Watched) -> bool:
-        # Without estimates nothing is known to have stopped rising.
-        return self.estimate is not None and 0 < self.patience <= watched.idle()
+        return 0 < self._patience <= watched.idle()
 
     def _estimates(self, info: StepInfo) -> list[float]:
         """A lower bound of every restart, where one is due; NaN for those that were stopped."""

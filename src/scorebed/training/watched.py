@@ -110,6 +110,13 @@ def watch(state: FitState) -> Watched:
     return Watched(state, state.average, lowest, jnp.zeros((), jnp.int32), lowest)
 
 
+def seen_patience(patience: int, every: int) -> int:
+    """Steps without progress after which training ends, 0 for never, with an estimate every so many
+    steps: at least from one estimate to the next, because nothing is known in between.
+    """
+    return max(patience, every) if patience and every else 0
+
+
 class Block(NamedTuple):
     """A block of steps that is over: the number of its last step, the loss terms of each step, the
     lower bounds of all members if they were estimated, and what persists.

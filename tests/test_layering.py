@@ -9,7 +9,7 @@ SOURCE = pathlib.Path(__file__).parents[1] / "src" / "scorebed"
 
 # From the top down. A line may hold several modules; modules of one line may import each other.
 LAYERS = (
-    ("errors", "keys", "nle", "registry", "_jit", "user_errors", "_sharding", "_allocator"),
+    ("errors", "keys", "nle", "registry", "_jit", "user_errors", "_sharding", "_platform"),
     ("tasks",),
     ("nets",),
     ("samplers",),

@@ -10,7 +10,7 @@ error to them.
 
 from typing import TYPE_CHECKING
 
-from scorebed._allocator import keep_large_blocks as _keep_large_blocks
+from scorebed._platform import keep_large_blocks as _keep_large_blocks
 
 __all__ = [
     "BOUNDS",
@@ -97,7 +97,7 @@ __all__ = [
     "write_report",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _keep_large_blocks()
 

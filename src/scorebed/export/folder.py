@@ -18,6 +18,7 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from scorebed._platform import sync_folder
 from scorebed.errors import InvalidValueError, RunFolderError, ScorebedError
 from scorebed.export.programs import (
     NAMES,
@@ -30,7 +31,7 @@ from scorebed.export.programs import (
 )
 from scorebed.runs import strict_json
 from scorebed.runs.artifacts import fingerprint
-from scorebed.runs.durable import explained, sync_folder, write_new
+from scorebed.runs.durable import explained, write_new
 from scorebed.runs.env import environment
 from scorebed.runs.load import Run, load
 from scorebed.runs.serialisation import digest, encode_leaves

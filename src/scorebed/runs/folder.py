@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scorebed._platform import sync_folder
 from scorebed.errors import RunFolderError, require
 from scorebed.runs import strict_json
 from scorebed.runs.durable import (
@@ -21,7 +22,6 @@ from scorebed.runs.durable import (
     make_folder,
     remove_leftovers,
     replace_file,
-    sync_folder,
 )
 from scorebed.runs.env import environment
 from scorebed.runs.lock import Lock

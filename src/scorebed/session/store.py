@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scorebed._platform import sync_folder
 from scorebed.errors import (
     CheckpointError,
     ConflictError,
@@ -24,7 +25,6 @@ from scorebed.errors import (
     RunFolderError,
 )
 from scorebed.runs import strict_json
-from scorebed.runs.durable import sync_folder
 from scorebed.session.events import Event, ExperimentState, Kind, after
 
 SCHEMA = 2  # 1 had fewer kinds of events and no refined policies

@@ -29,8 +29,9 @@ from optuna.storages.journal import JournalStorage
 from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial
 
+from scorebed._platform import sync_folder
 from scorebed.errors import InvalidValueError, NewerFormatError, RunFolderError, require
-from scorebed.runs.durable import explained, make_folder, replace_file, sync_folder, write_new
+from scorebed.runs.durable import explained, make_folder, replace_file, write_new
 from scorebed.sweeps.heartbeats import heartbeat_options
 from scorebed.sweeps.journal import JournalFile
 from scorebed.sweeps.leases import SECONDS

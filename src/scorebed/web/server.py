@@ -14,6 +14,7 @@ from pathlib import Path
 
 import uvicorn
 
+from scorebed._platform import others_may_read
 from scorebed.errors import InvalidValueError, RunFolderError
 from scorebed.runs.durable import explained
 from scorebed.runs.load import Run
@@ -106,10 +107,10 @@ def read_token(path: Path) -> str:
         _make_token(path)
     with explained("reading", path):
         token, mode = path.read_text(errors="replace").strip(), path.stat().st_mode
-    if not _TOKEN.fullmatch(token) or mode & 0o077:
+    if not _TOKEN.fullmatch(token) or others_may_read(mode):
         raise RunFolderError(
             f"the token file {path}",
-            got="one that others can read" if mode & 0o077 else "something else",
+            got="one that others can read" if others_may_read(mode) else "something else",
             expected="a token that its owner alone can read",
             fix="delete it: a new one is made.",
         )

@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -187,15 +187,20 @@ class Beliefs:
         theta, known, key = self._next(records)
         return float(_tail(self.task, theta, known, array(xi), array(y), key))
 
-    def warm(self, design: Vector) -> None:
-        """Compile what the first measurements will need, on beliefs that are thrown away."""
+    def warming(self, design: Vector) -> Iterator[str]:
+        """Compile what the first measurements will need, on beliefs that are thrown away; says what
+        comes next, part by part.
+        """
         zeros = (0.0,) * self.task.outcome_dim
         first = StepRecord(1, ProposedDesign(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.particles)
         with contextlib.suppress(ScorebedError):  # outcomes that are all zero may be impossible
-            scratch.posterior([first])
-            scratch.surprise([], design, zeros)
+            yield "what to expect"
             scratch.predict([], design)
+            yield "what is improbable"
+            scratch.surprise([], design, zeros)
+            yield "the posterior"
+            scratch.posterior([first])
 
     def _along(self, records: Sequence[StepRecord]) -> list[_Link]:
         if not self.task.has_density:

@@ -1,5 +1,5 @@
 """One live experiment: `propose` → measure → `observe` → `propose` → …, the same by Python,
-terminal and web.
+terminal and web. `ask` and `tell` are other names of the two, for loops that know these.
 
 What is entered is checked once (`validation`), compared with what is recorded (`conflicts`) and
 stored (`journal`). The policy acts exactly as in `rollout`, on the measured steps alone: a trial
@@ -8,14 +8,23 @@ that failed uses up its step and leaves no trace in its memory. Nothing here pri
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
 from scorebed.keys import named
 from scorebed.runs.load import Run
-from scorebed.session import conflicts, io, messages, refine, remaining, validation, what_if
+from scorebed.session import (
+    conflicts,
+    io,
+    messages,
+    refine,
+    remaining,
+    side_by_side,
+    validation,
+    what_if,
+)
 from scorebed.session.conflicts import require_open
 from scorebed.session.events import (
     Change,
@@ -34,6 +43,7 @@ from scorebed.session.opening import RunOrPath, StoreOrPath, import_experiment, 
 from scorebed.session.policy_runner import PolicyRunners, encode_policy
 from scorebed.session.posterior import PARTICLES, QUANTILES, Beliefs, MarginalSummary, Posterior
 from scorebed.session.refine import RefineResult
+from scorebed.session.side_by_side import imputed, predictive_draws
 from scorebed.session.store import Experiment, Store
 from scorebed.session.what_if import Expectation, Foresight
 from scorebed.tasks.nuisance import has_nuisance
@@ -62,7 +72,9 @@ class Session:
         close: let go of the file.
         history: all events, in order.
         propose: the design of the next step.
+        ask: the same by another name, or several designs at once.
         observe: store the outcome of the next step.
+        tell: the same by another name.
         exchange: the same, and choose the following design at once.
         skip: use up a step whose trial failed.
         undo: take back the last step or change.
@@ -197,6 +209,23 @@ class Session:
         """
         return self._journal.propose()
 
+    @overload
+    def ask(self) -> ProposedDesign: ...
+
+    @overload
+    def ask(self, count: int) -> tuple[ProposedDesign, ...]: ...
+
+    def ask(self, count: int | None = None) -> ProposedDesign | tuple[ProposedDesign, ...]:
+        """`propose` by the name that other libraries have for it; or, with a number, so many
+        designs that are measured side by side (fewer if fewer steps are left).
+
+        Outcomes come back in any order, each with `proposal=design.id`; asked again, the designs
+        that still wait for theirs are returned with new ones beside them. Only where steps are
+        independent (`side_by_side`)."""
+        if count is None:
+            return self.propose()
+        return self._journal.ask(side_by_side.check_count(self.task, count))
+
     def observe(
         self,
         y: Any,
@@ -217,6 +246,8 @@ class Session:
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=False)
 
+    tell = observe
+
     def exchange(
         self,
         y: Any,
@@ -232,21 +263,24 @@ class Session:
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=True)
 
-    def skip(self, *, step: int | None = None) -> StepRecord:
+    def skip(self, *, step: int | None = None, proposal: int | None = None) -> StepRecord:
         """Give up the next step because the trial failed. Only where steps are independent. `step`
-        as in `observe`.
+        and `proposal` as in `observe`.
         """
         conflicts.require_skippable(self.task)
-        with self._journal.turn:
-            if step is None or step > len(self.state.records):
-                self.propose()
+        while True:
             with self._journal.transaction() as entry:
-                before = conflicts.repeated_skip(entry.state, step)
+                before = conflicts.repeated_skip(entry.state, step, proposal)
                 if before is not None:
                     return before
                 require_open(self.name, entry.state)
                 conflicts.require_step(entry.state, step)
-                return entry.append(Kind.SKIPPED, {}).records[-1]
+                if entry.state.pending:
+                    meant = conflicts.meant(entry.state, proposal)
+                    first = meant == entry.state.proposal
+                    named = {} if first else {"proposal": meant.id}
+                    return entry.append(Kind.SKIPPED, named).records[-1]
+            self.propose()
 
     def undo(self, *, step: int | None = None) -> StepRecord | Change | None:
         """Take back what came last: a step, a change of the circumstances, or `finish` (then None
@@ -391,9 +425,10 @@ class Session:
     def foresee(self, y: Any, xi: Any = None) -> Vector:
         """The design that would follow if the next step gave `y`. Nothing is stored."""
         given = validation.check_entry(self.task, y, xi)
-        with self._journal.turn:
-            proposal = self.propose()
-            then = observed(self.state, validation.Submission(*given), proposal)
+        proposal = self.propose()
+        sent = validation.Submission(*given, proposal=proposal.id)
+        with self._journal.choosing:
+            then = observed(self.state, sent)
             require_open(self.name, then)
             return self._chosen(then).design
 
@@ -404,12 +439,21 @@ class Session:
         typical = zip(QUANTILES, at, strict=True)
         return tuple(Foresight(level, y, self.foresee(y)) for level, y in typical)
 
-    def warm(self) -> None:
-        """Compile everything before somebody waits for it; designs then take milliseconds."""
-        with self._journal.turn:
-            design = self._runners.at(self.state).warm(self.task.outcome_dim)
+    def warm(self, on_part: Callable[[str], None] = lambda _: None) -> None:
+        """Compile everything before somebody waits for it; designs then take milliseconds.
+        `on_part` hears what is about to be compiled.
+        """
+        on_part("designs")
+        design = self.warm_policy()
+        on_part("what the policy knows")
         self._familiarity.warm()
-        self.beliefs.warm(design)
+        for part in self.beliefs.warming(design):
+            on_part(part)
+
+    def warm_policy(self) -> Vector:
+        """Compile what designs need, and no more; gives the first one."""
+        with self._journal.choosing:
+            return self._runners.at(self.state).warm(self.task.outcome_dim)
 
     def export_csv(self, path: Path | str | None = None) -> str:
         """The steps as a table with designs, outcomes, times and notes. Also written to `path`."""
@@ -435,12 +479,16 @@ class Session:
             return entry.state if in_force(entry.state) else entry.append(kind, data)
 
     def _chosen(self, state: ExperimentState) -> Choice:
-        """The next design, within the limits."""
+        """The next design, within the limits; beside others, given what they might give."""
+        if state.pending:
+            posterior = self.beliefs.posterior(state.records)
+            draws = predictive_draws(self.task, posterior, seed=self.experiment.seed)
+            state = imputed(state, draws)
         wanted = self._runners.at(state).design(state)
         return Choice(remaining.nearest_feasible(self.task, state, wanted), wanted)
 
     def _remaining(self, state: ExperimentState) -> remaining.RemainingExperiment:
-        with self._journal.turn:
+        with self._journal.choosing:
             policy = self._runners.at(state).policy
         theta = self.beliefs.posterior(state.records).theta
         return remaining.remaining_experiment(self.task, policy, state, theta)

@@ -44,6 +44,10 @@ def live(
             "coordinate.",
         ),
     ] = None,
+    parallel: Annotated[
+        Count,
+        Parameter(help="Instruments that measure at once: so many designs wait for outcomes."),
+    ] = 1,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
@@ -62,14 +66,16 @@ def live(
         loaded, db=db, experiment=experiment, seed=seed, steps=steps, limits=allowed
     ) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            Dialogue(session, resume=_again(run, db, parts, session.name)).hold()
+            again = _again(run, db, parts, session.name, parallel)
+            Dialogue(session, resume=again, at_once=parallel).hold()
         if as_json:
             print_json(session.summary())
 
 
-def _again(run: Path, db: Path | None, parts: RunParts, name: str) -> str:
+def _again(run: Path, db: Path | None, parts: RunParts, name: str, parallel: int) -> str:
     """The command that goes on with an experiment."""
-    options = {"--db": db, **parts.options(), "--experiment": name}
+    at_once = None if parallel == 1 else parallel
+    options = {"--db": db, **parts.options(), "--experiment": name, "--parallel": at_once}
     words = [
         word
         for option, value in options.items()

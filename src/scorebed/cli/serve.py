@@ -8,8 +8,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from scorebed.cli._numbers import FromZero
-from scorebed.cli._output import Json, print_json, print_text
+from scorebed.cli._numbers import Count, FromZero
+from scorebed.cli._output import Json, print_json, print_progress, print_text
 from scorebed.cli._parts import RunParts
 
 
@@ -26,6 +26,10 @@ def serve(
     db: Annotated[
         Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")
     ] = None,
+    parallel: Annotated[
+        Count,
+        Parameter(help="Instruments that measure at once: so many designs wait for outcomes."),
+    ] = 1,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
@@ -63,4 +67,12 @@ def serve(
                 )
         sys.stdout.flush()
 
-    server.serve(load(run, **parts.read()._asdict()), host=host, port=port, db=db, on_ready=ready)
+    server.serve(
+        load(run, **parts.read()._asdict()),
+        host=host,
+        port=port,
+        db=db,
+        at_once=parallel,
+        on_compiling=lambda: print_progress("compiling what the next design needs ..."),
+        on_ready=ready,
+    )

@@ -336,6 +336,8 @@ class Dialogue:
         )
         if scope := self.session.scope():
             print_text(scope)
+        if advice := self.session.stopping_sentence():
+            print_text(advice)
 
     def _show_circumstances(self, otherwise: str) -> None:
         """What is different from training by now."""

@@ -324,6 +324,7 @@ def summarise(
     circumstances: Sequence[str] = (),
     warnings: Sequence[str] = (),
     scope: str | None = None,
+    stopping: str | None = None,
 ) -> dict[str, Any]:
     """Where an experiment stands and what it says, without the particles. `problem` is a sentence
     where there is no posterior, or one not to be trusted.
@@ -357,6 +358,7 @@ def summarise(
         "warnings": list(warnings),
         **found._asdict(),
         "scope": scope,
+        "stopping": stopping,
         "expected": _values(expected),
     }
 

@@ -5,6 +5,8 @@ What is entered is checked once (`validation`), compared with what is recorded (
 stored (`journal`). The policy acts exactly as in `rollout`, on the measured steps alone: a trial
 that failed uses up its step and leaves no trace in its memory. Nothing here prints."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, overload
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from scorebed.errors import ScorebedError
 from scorebed.keys import named
 from scorebed.runs.load import Run
 from scorebed.session import (
@@ -25,6 +28,7 @@ from scorebed.session import (
     validation,
     what_if,
 )
+from scorebed.session.ahead import InformationAhead, information_ahead
 from scorebed.session.conflicts import require_open
 from scorebed.session.events import (
     Change,
@@ -44,6 +48,7 @@ from scorebed.session.policy_runner import PolicyRunners, encode_policy
 from scorebed.session.posterior import PARTICLES, QUANTILES, Beliefs, MarginalSummary, Posterior
 from scorebed.session.refine import RefineResult
 from scorebed.session.side_by_side import imputed, predictive_draws
+from scorebed.session.stopping import StoppingAdvice, StoppingRule, advise
 from scorebed.session.store import Experiment, Store
 from scorebed.session.what_if import Expectation, Foresight
 from scorebed.tasks.nuisance import has_nuisance
@@ -87,6 +92,9 @@ class Session:
         posterior: what the data say about the parameters.
         information: nats gained after every measurement.
         scope: a sentence if the information includes nuisance parameters.
+        ahead: bounds on what the next k steps tell, for every k.
+        stopping: whether it is time to stop, by a price or a threshold.
+        stopping_sentence: the same in words.
         forecast: the information that the remaining steps are expected to add.
         circumstances: what differs from the experiments of training.
         warnings: designs unlike those of training.
@@ -108,14 +116,25 @@ class Session:
     """
 
     def __init__(
-        self, run: Run, store: Store, experiment: Experiment, owned: bool, *, particles: int
+        self,
+        run: Run,
+        store: Store,
+        experiment: Experiment,
+        owned: bool,
+        *,
+        particles: int,
+        rule: StoppingRule | None = None,
     ):
-        self.run, self.task, self.experiment = run, run.task, experiment
+        if rule is not None:
+            rule.require_cost(run.task)
+        self.run, self.task, self.experiment, self.rule = run, run.task, experiment, rule
         self.beliefs = Beliefs(run.task, seed=experiment.seed, particles=particles)
         self._store, self._owned = store, owned
         self._journal = Journal(store, experiment, lambda state: self._chosen(state))
         self._familiarity = Familiarity(run)
         self._runners = PolicyRunners(run, store, experiment.seed)
+        self._ahead: tuple[ExperimentState, InformationAhead] | None = None
+        self._looking = threading.Lock()
 
     # ---- which experiment
 
@@ -129,6 +148,8 @@ class Session:
         seed: int | None = None,
         steps: int | None = None,
         limits: Any = None,
+        price_per_nat: float | None = None,
+        stop_below: float | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
         """The experiment of that name, begun if it does not exist; without a name, the newest that
@@ -136,9 +157,11 @@ class Session:
 
         `db` is the file of experiments, RUN/live.sqlite if left out, or a store that several
         sessions share. `seed`, `steps` and `limits` (low, high) are for a new experiment: random,
-        as trained and none if left out; `set_horizon` and `limit` change the latter two later."""
+        as trained and none if left out; `set_horizon` and `limit` change the latter two later.
+        `price_per_nat` and `stop_below` are what `stopping` goes by; they are not stored."""
+        rule = StoppingRule.of(price_per_nat, stop_below)
         opened = open_experiment(run, db, experiment, seed, steps, limits)
-        return cls(*opened, particles=particles)
+        return cls(*opened, particles=particles, rule=rule)
 
     @classmethod
     def create(
@@ -150,11 +173,14 @@ class Session:
         seed: int | None = None,
         steps: int | None = None,
         limits: Any = None,
+        price_per_nat: float | None = None,
+        stop_below: float | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
         """A new experiment; `ConflictError` if the name exists. Everything else as in `open`."""
+        rule = StoppingRule.of(price_per_nat, stop_below)
         created = open_experiment(run, db, experiment, seed, steps, limits, new=True)
-        return cls(*created, particles=particles)
+        return cls(*created, particles=particles, rule=rule)
 
     @classmethod
     def import_json(
@@ -377,11 +403,21 @@ class Session:
 
     @property
     def expected(self) -> Expectation | None:
-        """The information to expect by the end: the bounds of the run's record, or those found when
-        the policy was refined; None where none apply, or not to all parameters (`scope`).
+        """The information to expect by the end: before anything is measured the bounds of the run's
+        record, or those found when the policy was refined; then the information so far plus bounds
+        of what the steps left will add (`ahead`), two standard errors included. None where none apply, or not to all parameters
+        (`scope`).
         """
-        expected = what_if.expectation(self.run.record.bounds, self.state, self.task.horizon)
-        return None if has_nuisance(self.task) else expected
+        state = self.state
+        if has_nuisance(self.task):
+            return None
+        if state.measured and not state.complete and not state.finished:
+            with contextlib.suppress(ScorebedError):
+                gained = self.beliefs.posterior(state.records).information
+                found = what_if.plus(gained, self.ahead().remaining, errors=2.0)
+                if found is not None:
+                    return found
+        return what_if.expectation(self.run.record.bounds, state, self.task.horizon)
 
     def scope(self) -> str | None:
         """A sentence if the information is about more than the run's bounds: about nuisances."""
@@ -396,6 +432,49 @@ class Session:
         rest = self._remaining(state)
         rest.require_designs()
         return refine.estimate_remaining(rest.task, rest.policy, key=self._key("forecast", state))
+
+    def ahead(self) -> InformationAhead:
+        """Bounds on what the next k steps tell under this policy and these circumstances, for every
+        k up to the steps left. Compiled once; then some 10⁷ likelihoods a step.
+        """
+        with self._looking:
+            state = self.state
+            if self._ahead is None or not self._ahead[0].continues_as(state):
+                require_open(self.name, state)
+                with self._journal.choosing:
+                    policy = self._runners.at(state).policy
+                remaining.require_designs(policy.lacks_designs(state.measurements))
+                theta = self.beliefs.posterior(state.records).theta
+                key = named(jr.key(self.experiment.seed), "ahead", len(state.measured))
+                found = information_ahead(self.task, policy, state, theta, key=key)
+                self._ahead = state, found
+            return self._ahead[1]
+
+    def stopping(
+        self, *, price_per_nat: float | None = None, stop_below: float | None = None
+    ) -> StoppingAdvice | None:
+        """Whether it is time to stop, in a sentence; None if no step is left, or nobody said what a
+        nat is worth: here, or when the session was opened.
+
+        Stop if for no k up to the steps left the upper bound (plus two errors) of what the next k
+        steps tell, times `price_per_nat`, exceeds their cost; or if neither the next step nor all
+        of the rest tell `stop_below` nats. Nothing is done about it. `ScorebedError` where the
+        posterior is missing, or too rough to say."""
+        rule, state = StoppingRule.of(price_per_nat, stop_below) or self.rule, self.state
+        if rule is None or state.finished or state.complete:
+            return None
+        rule.require_cost(self.task)
+        if rough := self.beliefs.posterior(state.records).warning:
+            raise ScorebedError(f"Nothing is said about stopping. {rough}")
+        return advise(rule, self.ahead(), self.task.cost)
+
+    def stopping_sentence(self) -> str | None:
+        """`stopping` in words, or why nothing is said."""
+        try:
+            advice = self.stopping()
+        except ScorebedError as error:
+            return str(error)
+        return None if advice is None else advice.sentence
 
     def circumstances(self) -> tuple[str, ...]:
         """What differs from the experiments that the policy was trained on; a sentence each."""
@@ -449,6 +528,9 @@ class Session:
         self._familiarity.warm()
         for part in self.beliefs.warming(design):
             on_part(part)
+        on_part("what is still to come")
+        with contextlib.suppress(ScorebedError):  # whoever asks for it gets the error
+            self.ahead()
 
     def warm_policy(self) -> Vector:
         """Compile what designs need, and no more; gives the first one."""
@@ -465,7 +547,13 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands and what it says, in plain values for JSON."""
-        said = self.expected, self.circumstances(), self.warnings(), self.scope()
+        said = (
+            self.expected,
+            self.circumstances(),
+            self.warnings(),
+            self.scope(),
+            self.stopping_sentence(),
+        )
         return io.summarise(self.experiment, self.path, self.state, self.beliefs, *said)
 
     # ---- inside

@@ -5,6 +5,7 @@ while the posterior is not in view yet, and judged afterwards; a design that tak
 moment is found in the background."""
 
 import contextlib
+import dataclasses
 import tempfile
 import threading
 from collections import OrderedDict
@@ -22,6 +23,7 @@ from scorebed.session.policy_runner import require_same
 from scorebed.session.posterior import PARTICLES
 from scorebed.session.session import Session
 from scorebed.session.side_by_side import check_count
+from scorebed.session.stopping import StoppingRule
 from scorebed.session.store import Experiment, Store
 from scorebed.web.knowledge import Knowledge, know
 
@@ -91,9 +93,13 @@ class Hub:
         db: Path | None = None,
         particles: int = PARTICLES,
         at_once: int = 1,
+        rule: StoppingRule | None = None,
     ):
         self.run, self.particles = run, particles
         self.at_once = check_count(run.task, at_once)
+        if rule is not None:
+            rule.require_cost(run.task)
+        self._worth = {} if rule is None else dataclasses.asdict(rule)
         self.store = Store(db if db is not None else run.path / FILE)
         self._turn = threading.RLock()
         self._shared: dict[int, _Shared] = {}
@@ -144,7 +150,12 @@ class Hub:
             if token is not None and token in self._begun:
                 return self.session(self._begun[token])
             session = Session.create(
-                self.run, db=self.store, experiment=name, seed=seed, particles=self.particles
+                self.run,
+                db=self.store,
+                experiment=name,
+                seed=seed,
+                particles=self.particles,
+                **self._worth,
             )
             number = session.experiment.id
             self._shared[number] = _Shared(session)
@@ -258,7 +269,11 @@ class Hub:
                         "Fix: look at the list."
                     )
                 session = Session.open(
-                    self.run, db=self.store, experiment=found.name, particles=self.particles
+                    self.run,
+                    db=self.store,
+                    experiment=found.name,
+                    particles=self.particles,
+                    **self._worth,
                 )
                 self._shared[number] = _Shared(session)
             return self._shared[number]

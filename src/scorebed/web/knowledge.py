@@ -54,6 +54,8 @@ class Knowledge(NamedTuple):
     pairs_caption: str = ""
     warnings: tuple[str, ...] = ()
     scope: str | None = None
+    stopping: str | None = None
+    """Whether it is time to stop, where somebody said what information is worth."""
 
 
 def know(
@@ -107,6 +109,7 @@ def know(
         caption(posterior.quantities),
         (*doubts, *session.warnings()),
         session.scope(),
+        session.stopping_sentence(),
     )
 
 

@@ -17,6 +17,7 @@ import uvicorn
 from scorebed.errors import InvalidValueError, RunFolderError
 from scorebed.runs.durable import explained
 from scorebed.runs.load import Run
+from scorebed.session.stopping import StoppingRule
 from scorebed.web.app import make_app
 from scorebed.web.guard import Door
 from scorebed.web.hub import Hub
@@ -32,6 +33,7 @@ def serve(
     port: int,
     db: Path | None,
     at_once: int = 1,
+    rule: StoppingRule | None = None,
     on_compiling: Callable[[], None] = lambda: None,
     on_ready: Callable[[str, str], None],
 ) -> None:
@@ -41,7 +43,7 @@ def serve(
     listening = listen(host, port)
     with listening:
         taken = listening.getsockname()[1]
-        hub = Hub(run, db=db, at_once=at_once)
+        hub = Hub(run, db=db, at_once=at_once, rule=rule)
         try:
             door = make_door(host, taken, read_token(hub.store.path.with_suffix(".token")))
             on_compiling()

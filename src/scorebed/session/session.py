@@ -29,6 +29,7 @@ from scorebed.session import (
     what_if,
 )
 from scorebed.session.ahead import InformationAhead, information_ahead
+from scorebed.session.arviz_data import to_arviz
 from scorebed.session.conflicts import require_open
 from scorebed.session.events import (
     Change,
@@ -103,6 +104,7 @@ class Session:
         foresee: the design that would follow an outcome.
         outlook: the designs that would follow typical outcomes.
         warm: compile everything in advance.
+        to_arviz: the posterior and the data in ArviZ's format.
         export_csv: the steps as a table.
         export_json: the whole experiment.
         summary: where the experiment stands, in plain values.
@@ -536,6 +538,14 @@ class Session:
         """Compile what designs need, and no more; gives the first one."""
         with self._journal.choosing:
             return self._runners.at(self.state).warm(self.task.outcome_dim)
+
+    def to_arviz(self) -> Any:
+        """Posterior, prior, outcomes and designs in ArviZ's format: `InferenceData`, or `DataTree`
+        from its version 1 on. Needs `pip install 'scorebed[arviz]'`.
+        """
+        state = self.state
+        prior, posterior = self.beliefs.posterior(()), self.beliefs.posterior(state.records)
+        return to_arviz(self.task, state, prior, posterior)
 
     def export_csv(self, path: Path | str | None = None) -> str:
         """The steps as a table with designs, outcomes, times and notes. Also written to `path`."""

@@ -38,7 +38,7 @@ class StoppingRule:
     def __post_init__(self) -> None:
         for name, value in (("price_per_nat", self.price_per_nat), ("stop_below", self.stop_below)):
             require(
-                value is None or (math.isfinite(value) and value > 0),
+                value is None or bool(math.isfinite(value) and value > 0),
                 f"the stopping rule's {name}",
                 got=value,
                 expected="a positive number",

@@ -85,7 +85,7 @@ def test_the_terminal_and_python_propose_the_same_designs_for_the_same_data(
     )
     assert "stored: step 2, response -1 at covariate 1.25" in out
     assert "corrected: step 1, response 0.4" in out
-    assert "1.10 to 1.30 expected by the end" in out
+    assert " expected by the end (effective" in out
     assert "coefficient" in out
     assert "sensor cleaned" in stored.state.notes[0].text
     assert out.rstrip().endswith("The experiment is finished.")

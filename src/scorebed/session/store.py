@@ -27,7 +27,9 @@ from scorebed.errors import (
 from scorebed.runs import strict_json
 from scorebed.session.events import Event, ExperimentState, Kind, after
 
-SCHEMA = 2  # 1 had fewer kinds of events and no refined policies
+# 1 had fewer kinds of events and no refined policies; in a file of 3 several designs were pending
+# at once, which earlier versions cannot follow.
+SCHEMA, ONE_AT_A_TIME = 3, 2
 APPLICATION = 0x53624564  # marks the file as ours
 PATIENCE = 30.0  # seconds that a writer waits for its turn
 
@@ -68,7 +70,7 @@ CREATE TRIGGER policies_stay BEFORE UPDATE ON policies
 CREATE TRIGGER policies_remain BEFORE DELETE ON policies
     BEGIN SELECT RAISE(ABORT, 'policies are never deleted'); END;
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
+PRAGMA user_version = {ONE_AT_A_TIME};
 """
 # SQLite cannot change which kinds a table allows: the events move, as they are, into a new one.
 _FROM_1 = f"""
@@ -182,6 +184,8 @@ class Store:
         event = Event(last + 1, kind, step, at or now(), data, token)
         row = (experiment, event.sequence, kind, step, event.at, strict_json.dumps(data), token)
         self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        if "together" in data:
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
         return event
 
     def events(self, experiment: int, *, after: int = 0) -> list[Event]:

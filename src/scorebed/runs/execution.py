@@ -628,6 +628,7 @@ class Execution:
         return GroupSums.read(kept[GROUPS]) if GROUPS in kept else None
 
     def _note_seconds(self, stage: str, seconds: float) -> None:
+        self.folder.truncate_metrics(stage, 0)  # of a life that ended before its bounds were kept
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
 
     def _all_seconds(self) -> dict[str, float]:

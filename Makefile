@@ -23,11 +23,15 @@ browser:
 	@test -x /usr/bin/chromium || { test "$$(id -u)" = 0 && { $(APT) || { timeout 60 apt-get update -qq && $(APT); }; } >/dev/null 2>&1; } || \
 	  echo "No chromium: the tests in a browser will be skipped. To have them: apt install chromium"
 
+# A test that waits in Python fails after its deadline. One that waits inside of XLA, where Python can
+# interrupt nothing, says where a minute later and ends its worker, which is replaced.
+DEADLINE = --timeout $(1) -o faulthandler_timeout=$(2) -o faulthandler_exit_on_timeout=true
+
 test: setup browser lint types
-	$(BIN)/python -m pytest -n 2 --dist worksteal --timeout 300
+	$(BIN)/python -m pytest -n 2 --dist worksteal $(call DEADLINE,300,360)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow $(call DEADLINE,3600,3660)
 
 # Does the paper's network learn? Slow tests of a small version of it, and of the frequencies of its text.
 learns: setup

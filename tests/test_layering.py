@@ -9,7 +9,17 @@ SOURCE = pathlib.Path(__file__).parents[1] / "src" / "scorebed"
 
 # From the top down. A line may hold several modules; modules of one line may import each other.
 LAYERS = (
-    ("errors", "keys", "nle", "registry", "_jit", "user_errors", "_sharding", "_platform"),
+    (
+        "errors",
+        "keys",
+        "nle",
+        "registry",
+        "_jit",
+        "user_errors",
+        "_sharding",
+        "_platform",
+        "_lapack",
+    ),
     ("tasks",),
     ("nets",),
     ("samplers",),

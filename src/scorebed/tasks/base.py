@@ -22,12 +22,15 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Scalar
 
+from scorebed._lapack import compute_in_place
 from scorebed.errors import InvalidValueError, NoDensityError
 from scorebed.tasks.constraints import Constraint, FeasibleRange, feasible_range
 from scorebed.tasks.cost import DesignCost
 from scorebed.tasks.priors import Prior
 from scorebed.tasks.sketch import Sketch, default_sketch
 from scorebed.tasks.spaces import Quantity, Space
+
+compute_in_place()  # before anything that has a task is compiled
 
 State: TypeAlias = Any  # a PyTree of arrays; None where there is no state
 

@@ -47,7 +47,7 @@ autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
 napoleon_google_docstring, napoleon_numpy_docstring = True, False
-napoleon_custom_sections = ["Methods"]
+napoleon_custom_sections = [("Methods", "params_style")]
 napoleon_use_ivar = True
 default_role = "code"
 suppress_warnings = ["myst.header"]  # tables of the paper begin with a second heading
@@ -97,8 +97,14 @@ def for_the_site(app, docname, source):
 
 
 SECTIONS = ("Arguments:", "Attributes:", "Methods:", "Returns:", "Raises:", "Example:")
+# Those to be read first come first.
+TUTORIALS = "\n".join(("two-sources", "blood", "pendulum", "nuisance", "searching", "*"))
 ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
-LISTS = {"decisions/README": "[0-9]*", "reproduction": "reproduction/*"}
+LISTS = {
+    "decisions/README": "[0-9]*",
+    "reproduction": "reproduction/*",
+    "tutorials/README": TUTORIALS,
+}
 
 
 def formula(display):

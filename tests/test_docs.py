@@ -127,7 +127,7 @@ def test_every_picture_is_shown_and_drawn_by_the_docs():
     there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
     drawn = (
         {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")}
-        | {"overview.png", "costs.png", "laptop.png"}
+        | {"overview.png", "score.png", "readme.png", "costs.png", "laptop.png"}
         | {f"compare-{name}.png" for name in ("pendulum", "pendulum-minutes", "location-finding")}
     )
     assert {path.name for path in shown - reproduced} == there == drawn

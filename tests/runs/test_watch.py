@@ -217,3 +217,37 @@ def test_minutes_are_those_of_the_whole_run(tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["outer"] >= 32
     assert {"random", "static"} <= set(record["references"])
+
+
+LEVELS = """
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+import scorebed as sb
+
+
+class Levels(sb.IID, sb.Discrete):
+    horizon = 2
+    prior = sb.parameters({"level": dist.Normal(0.0, 1.0)})
+    designs = sb.ranges({"place": [-1, 0, 1]})
+    outcomes = sb.categories("above", ("no", "yes"))
+
+    def probabilities(self, theta, state, xi):
+        yes = 0.1 + 0.8 * jax.nn.sigmoid(4 * (theta[0] - xi[0]))
+        return jnp.stack([1 - yes, yes])
+"""
+
+
+def test_minutes_are_forecast_where_the_policy_has_nothing_to_train(tmp_path, capsys):
+    """The pace is then that of the static designs that the policy is compared with."""
+    (tmp_path / "levels.py").write_text(LEVELS)
+    task, out = f"{tmp_path}/levels.py:Levels", str(tmp_path / "run")
+    kept = [setting for setting in tiny("predictive") if ".steps" not in setting]
+    few = [*settings_of(kept), "--policy", "lookahead", "--minutes", "0.05"]
+    assert main(["train", task, *few, "--out", out, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["policy"] == "lookahead"
+    assert isinstance(record["references"]["static"]["advantage"], float)
+    allotted = json.loads((tmp_path / "run" / FILE).read_text())["allotted"]
+    assert allotted.keys() == {"predictive-0", "static"}

@@ -4,6 +4,7 @@ Importing JAX takes seconds; it has no threads before it first computes, so that
 imported it and computed nothing can be forked safely. This module is both sides: `Nursery` starts
 that process and talks to it by lines of JSON, `main` is what runs in it."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -68,10 +69,8 @@ class Child:
 
     def kill(self) -> None:
         """kill −9."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def said(self) -> str:
         """All of its output."""

@@ -132,7 +132,7 @@ def every_kind(work: Path) -> list[Kind]:
             run,
             lambda folder: sorted((folder / "checkpoints").rglob("*.*")),
             lambda folder: {
-                stage: Checkpoints(folder / "checkpoints" / stage).latest(like)._asdict()
+                stage: Checkpoints(folder / "checkpoints" / stage).latest(like)
                 for stage, like in template.items()
             },
         ),

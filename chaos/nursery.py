@@ -4,6 +4,7 @@ Importing JAX takes seconds; it has no threads before it first computes, so that
 imported it and computed nothing can be forked safely. This module is both sides: `Nursery` starts
 that process and talks to it by lines of JSON, `main` is what runs in it."""
 
+import contextlib
 import dataclasses
 import importlib
 import importlib.util
@@ -20,6 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+COMMAND = "scorebed.cli._app:run"
 PATIENCE = 300.0  # seconds for any command to end
 
 # What commands import, done once beforehand.
@@ -68,10 +70,8 @@ class Child:
 
     def kill(self) -> None:
         """kill −9."""
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def said(self) -> str:
         """All of its output."""
@@ -106,12 +106,15 @@ class Nursery:
         self._process.stdin.close()
         self._process.wait(60)
 
-    def start(self, arguments: Sequence[str], *, death: Death | None = None) -> Child:
-        """Start `scorebed ARGUMENTS`."""
+    def start(
+        self, arguments: Sequence[str], *, death: Death | None = None, call: str = COMMAND
+    ) -> Child:
+        """Start `scorebed ARGUMENTS`, or another function of arguments, MODULE:NAME."""
         self._count += 1
         out = self.work / f"said-{self._count % 100}.txt"
         asked = {
             "arguments": list(arguments),
+            "call": call,
             "out": str(out),
             "death": None if death is None else dataclasses.asdict(death),
         }
@@ -176,13 +179,13 @@ def _live(request: Mapping[str, Any]) -> None:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (said, 1), (said, 2)):
             os.dup2(source, target)
-        from scorebed.cli._app import run
         from scorebed.runs import stage
 
         stage.CHECKPOINT_SECONDS = 0.0  # a checkpoint after every block
         if request["death"] is not None:
             die_at(Death(**request["death"]))
-        code = run(request["arguments"])
+        module, _, name = request["call"].partition(":")
+        code = getattr(importlib.import_module(module), name)(request["arguments"])
     except KeyboardInterrupt:
         code = 130
     except BaseException:

@@ -1,1 +1,2 @@
-def write_page(): pass
+def write_page():
+    pass

@@ -73,13 +73,13 @@ def _start(nursery: Nursery, path: Path, method: str, log: Path, chance: Any) ->
     started = (path / "config.toml").exists()
     if path.exists() and not started:  # killed before it was a run
         path.rename(path.with_name(f"{path.name}-{time.monotonic_ns()}"))
-    arguments = ["resume", str(path)] if started else _train(method, path)
+    arguments = ["resume", str(path)] if started else command_line(method, path)
     by_clock = chance.random() < 0.5
     death = Death(str(path), chance.randint(1, ACCESSES), str(log))
     return nursery.start(arguments, death=None if by_clock else death), by_clock
 
 
-def _train(method: str, path: Path) -> list[str]:
+def command_line(method: str, path: Path) -> list[str]:
     words = [word for setting in (*METHODS[method], *SHARED) for word in ("--set", setting)]
     words += [] if method == next(iter(METHODS)) else FEW
     named = ["train", "linear-gaussian", "--method", method, "--policies", "2"]
@@ -92,7 +92,7 @@ def _whole(work: Path, method: str, nursery: Nursery) -> tuple[Path, float]:
     if not seconds.exists():
         for each in (path, path.with_name(f"again-{method}")):  # the control: two of them are equal
             begun = time.monotonic()
-            child = nursery.start(_train(method, each))
+            child = nursery.start(command_line(method, each))
             assert child.wait() == 0, child.said()
         assert files(path) == files(each), f"two runs of {method} differ without any kill"
         seconds.write_text(str(time.monotonic() - begun))

@@ -283,7 +283,7 @@ def test_a_full_disk_leaves_no_half_line(run, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(
-        DiskFullError, match=r"writing .*metrics\.jsonl, got .* expected room for 30 bytes"
+        DiskFullError, match=r"writing .*metrics\.jsonl, got .* expected room for 108 bytes"
     ):
         run.append_metrics(record("score", 2))
     monkeypatch.undo()
@@ -318,7 +318,7 @@ def test_a_file_that_is_being_replaced_stays_when_the_disk_is_full(run, monkeypa
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(DiskFullError, match=r"bytes free, expected room for 13 bytes"):
+    with pytest.raises(DiskFullError, match=r"bytes free, expected room for 92 bytes"):
         run.write_json_atomic("record.json", {"n": 2})
     monkeypatch.undo()
     assert run.read_json("record.json") == {"n": 1}

@@ -30,7 +30,7 @@ def test_half_a_line_is_cut_off_before_the_next_is_written(path):
     assert [log["op"] for log in JournalFileBackend(str(path)).read_logs(0)] == [1, 2, 4]
     path.write_bytes(b'{"only')
     JournalFile(path).append_logs([{"op": 5}])
-    assert json.loads(path.read_text()) == {"op": 5}
+    assert json.loads(path.read_text()) == {"op": 5, "crc32": "7f648efc"}
 
 
 def test_a_full_disk_is_told_from_one_that_is_away(path, monkeypatch):

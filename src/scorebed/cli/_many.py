@@ -67,6 +67,14 @@ class ManyOptions:
             expected="a cluster that runs, or one to be started",
             fix="leave one of them out.",
         )
+        tls = (self.tls_ca_file, self.tls_cert, self.tls_key)
+        require(
+            self.dask is not None or tls == (None, None, None),
+            "--dask-tls-ca-file, --dask-tls-cert and --dask-tls-key",
+            got="one of them without --dask",
+            expected="the address of a cluster that is reached by them",
+            fix="add --dask ADDRESS, or leave them out.",
+        )
 
     @property
     def one(self) -> bool:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Never
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
 from scorebed.runs.durable import explained, replace_file
 from scorebed.session.events import (
     LONGEST_HORIZON,
@@ -110,7 +110,7 @@ def to_json(experiment: Experiment, events: Sequence[Event], kept: Callable[[str
         "events": rows,
         "policies": policies,
     }
-    return strict_json.dumps(document, indent=2) + "\n"
+    return strict_json.dumps(seal.sealed(document), indent=2) + "\n"
 
 
 def read_json(task: Task, text: str | bytes | Path) -> Imported:
@@ -121,7 +121,7 @@ def read_json(task: Task, text: str | bytes | Path) -> Imported:
         with explained("reading", text):
             text = text.read_bytes()
     try:
-        document = strict_json.loads(text)
+        document = seal.unsealed(strict_json.loads(text))
     except ValueError as error:
         _refuse(f"'{error}'")
     if (

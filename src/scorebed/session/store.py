@@ -24,7 +24,8 @@ from scorebed.errors import (
     NewerFormatError,
     RunFolderError,
 )
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
+from scorebed.session.damage import check_log, check_pages, damaged
 from scorebed.session.events import Event, ExperimentState, Kind, after
 
 # 1 had fewer kinds of events and no refined policies; in a file of 3 several designs were pending
@@ -182,7 +183,9 @@ class Store:
             "SELECT coalesce(max(sequence), 0) FROM events WHERE experiment = ?", (experiment,)
         ).fetchone()
         event = Event(last + 1, kind, step, at or now(), data, token)
-        row = (experiment, event.sequence, kind, step, event.at, strict_json.dumps(data), token)
+        beside = (*self._fixed(experiment), event.sequence, kind, step, event.at, token)
+        text = strict_json.dumps(seal.sealed(data, beside=beside))
+        row = (experiment, event.sequence, kind, step, event.at, text, token)
         self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         if "together" in data:
             self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
@@ -197,10 +200,37 @@ class Store:
                 " ORDER BY sequence",
                 (experiment, after),
             ).fetchall()
-        return [
-            Event(sequence, kind, step, at, strict_json.loads(data), token)
-            for sequence, kind, step, at, data, token in rows
-        ]
+            fixed = self._fixed(experiment) if rows else ()
+        return [self._event(fixed, *row) for row in rows]
+
+    def _event(
+        self,
+        fixed: Sequence[Any],
+        sequence: int,
+        kind: str,
+        step: int,
+        at: str,
+        data: str,
+        token: Any,
+    ) -> Event:
+        """An event as it is read, refused if it is not as it was stored."""
+        try:
+            beside = (*fixed, sequence, kind, step, at, token)
+            values = seal.unsealed(strict_json.loads(data), beside=beside)
+        except ValueError as error:
+            what = f"event {sequence} of experiment '{fixed[0]}': {error}"
+            raise damaged(self.path, what) from error
+        return Event(sequence, kind, step, at, values, token)
+
+    def _fixed(self, experiment: int) -> tuple[Any, ...]:
+        """What was fixed when an experiment began, which the checksums of its events hold."""
+        names = ", ".join(name for name in FIELDS if name != "id")
+        row = self._connection.execute(
+            f"SELECT {names} FROM experiments WHERE id = ?", (experiment,)
+        ).fetchone()
+        if row is None:
+            raise damaged(self.path, f"no experiment {experiment}")
+        return tuple(row)
 
     def state(self, experiment: Experiment, seen: ExperimentState | None = None) -> ExperimentState:
         """Where an experiment stands, from a state that was read before if there is one."""
@@ -290,6 +320,8 @@ class Store:
         execute = self._connection.execute
         execute("PRAGMA synchronous = FULL")
         execute("PRAGMA foreign_keys = ON")
+        check_log(self.path, self._connection)
+        check_pages(self.path, self._connection)
         if self._mark() == (0, 0):
             with self.writing():
                 # Another process may have been first.

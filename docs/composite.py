@@ -90,7 +90,7 @@ def photograph(run, sources, folder):
     command += ["--port", "0", "--db", str(db), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            link = json.loads(server.stdout.readline())["link"]
+            link = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")["link"]
             with sync_playwright() as playwright:
                 window = playwright.chromium.launch(**CHROMIUM).new_page(
                     viewport={"width": 1180, "height": 640}

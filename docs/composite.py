@@ -24,6 +24,7 @@ from playwright.sync_api import sync_playwright
 
 import scorebed as sb
 from scorebed.inference.resample_move import thetas_of
+from scorebed.samplers.paper import reference_sampler
 
 IMAGE = pathlib.Path(__file__).parent / "images" / "readme.png"
 CHROMIUM = {
@@ -40,7 +41,7 @@ def experiments(task, policy):
     """Sources, and of the policy's and of random designs: places of the sensor and particles."""
     theta = task.prior.sample(key=jr.key(SEED))
     noise = jr.normal(jr.key(SEED + 1), (task.horizon, task.outcome_dim))
-    anywhere = sb.paper_sampler(task).sample(key=jr.key(SEED + 2))
+    anywhere = reference_sampler(task).sample(key=jr.key(SEED + 2))
     design, update = eqx.filter_jit(policy.design), eqx.filter_jit(policy.update)
     outcome = eqx.filter_jit(task.outcome)
 
@@ -90,16 +91,17 @@ def photograph(run, sources, folder):
     command += ["--port", "0", "--db", str(db), "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            link = json.loads(server.stdout.readline())["link"]
+            link = json.loads("".join(iter(server.stdout.readline, "}\n")) + "}")["link"]
             with sync_playwright() as playwright:
                 window = playwright.chromium.launch(**CHROMIUM).new_page(
-                    viewport={"width": 1180, "height": 640}
+                    viewport={"width": 1180, "height": 760}
                 )
                 window.goto(link)
                 with contextlib.suppress(Exception):  # where the page begins with a list
                     window.get_by_text("two sources").first.click(timeout=3_000)
                 window.wait_for_selector("#y-0")
-                window.wait_for_timeout(3_000)  # pictures of the posterior are drawn
+                computed = "!document.body.innerText.includes('Computing')"
+                window.wait_for_function(computed, timeout=600_000)
                 return matplotlib.image.imread(io.BytesIO(window.screenshot()))
         finally:
             server.terminate()
@@ -111,8 +113,8 @@ def main(path, image=IMAGE):
     sources, by_policy, at_random = experiments(run.task, run.policy)
     with tempfile.TemporaryDirectory() as folder:
         page = photograph(run, sources, pathlib.Path(folder))
-    figure = Figure(figsize=(9, 11), layout="constrained", dpi=DPI)
-    above, below = figure.subfigures(2, 1, height_ratios=(6.1, 4.9))
+    figure = Figure(figsize=(9, 11.8), layout="constrained", dpi=DPI)
+    above, below = figure.subfigures(2, 1, height_ratios=(6.1, 5.7))
     draw_experiments(above, sources, by_policy, at_random)
     axes = below.subplots()
     axes.imshow(page, interpolation="lanczos")

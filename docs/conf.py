@@ -111,7 +111,8 @@ def formula(display):
     """What writes a formula as MathML, which browsers show by themselves."""
 
     def visit(writer, node):
-        writer.body.append(convert(node.astext(), display=display))
+        text = convert(node.astext(), display=display)
+        writer.body.append(f'<div class="formula">{text}</div>' if display == "block" else text)
         raise nodes.SkipNode
 
     return visit, None

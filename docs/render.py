@@ -71,7 +71,9 @@ def marginal_score() -> Figure:
     xi, y, slope = on_grid(jax.grad(log_marginal), 19, 13)
     shown = slope / (1 + jnp.linalg.norm(slope, axis=1, keepdims=True))  # long ones are shortened
     axes.quiver(xi.ravel(), y.ravel(), *shown.T, color="tab:red", width=0.003, scale=28)
-    axes.set(xlabel="design ξ: place of the sensor", ylabel="outcome y: log intensity", ylim=(-3, 4.3))
+    axes.set(
+        xlabel="design ξ: place of the sensor", ylabel="outcome y: log intensity", ylim=(-3, 4.3)
+    )
     return figure
 
 

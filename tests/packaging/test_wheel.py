@@ -108,7 +108,8 @@ def test_the_wheel_works_in_an_environment_without_the_source(wheel, tmp_path):
     serve = [command, "serve", "run", "--port", "0", "--json"]
     with subprocess.Popen(serve, cwd=tmp_path, env=clean, stdout=subprocess.PIPE) as server:
         try:
-            link = json.loads(server.stdout.readline())["link"]
+            answer = b"".join(iter(server.stdout.readline, b"}\n")) + b"}"
+            link = json.loads(answer)["link"]
             with urllib.request.urlopen(link) as page:
                 assert page.status == 200
                 assert "scorebed" in page.read().decode()

@@ -1,11 +1,11 @@
-"""A trial handler in the manner of `psychopy.data.StairHandler`: a trained policy in place of the staircase.
+"""A trial handler like `psychopy.data.StairHandler`, with a trained policy for a staircase.
 
-    with sb.Session.open("RUN") as session:
-        trials = ExperimentHandler(session)
-        for intensity in trials:
-            stimulus.contrast = intensity        # draw, wait for a key, …
-            trials.addResponse(answered_correctly)
-        trials.saveAsText("subject-7.csv")
+with sb.Session.open("RUN") as session:
+    trials = ExperimentHandler(session)
+    for intensity in trials:
+        stimulus.contrast = intensity        # draw, wait for a key, …
+        trials.addResponse(answered_correctly)
+    trials.saveAsText("subject-7.csv")
 """
 
 import scorebed as sb
@@ -21,7 +21,7 @@ class ExperimentHandler:
         return self
 
     def __next__(self):
-        """The next design: a number, or a tuple if it has several coordinates. Stored before it is shown."""
+        """The next design: a number, or a tuple if it has several coordinates."""
         state = self.session.state
         if state.finished or state.complete:
             raise StopIteration

@@ -10,11 +10,11 @@ import pytest
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "session"))  # for live_runs
 
-from live_runs import make_run
+from live_runs import make_run  # noqa: E402
 
-from scorebed.errors import ConflictError
-from scorebed.runs.load import load
-from scorebed.session.session import Session
+from scorebed.errors import ConflictError  # noqa: E402
+from scorebed.runs.load import load  # noqa: E402
+from scorebed.session.session import Session  # noqa: E402
 
 
 @pytest.fixture(scope="module")

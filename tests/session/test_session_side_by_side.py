@@ -1,4 +1,4 @@
-"""Several designs at once: pending ones are imputed, outcomes come back in any order, and everything
+"""Several designs at once: pending ones are imputed, outcomes come back in any order, and all of it
 is on the disk before it is shown.
 """
 

@@ -132,7 +132,7 @@ def test_python_stores_an_outcome_while_another_thread_finds_a_design(run, tmp_p
 def test_a_policy_that_fails_in_the_background_says_so_on_the_page(instrument, begun, monkeypatch):
     from scorebed.errors import ScorebedError
 
-    def none(session, state):
+    def none(_, state):
         raise ScorebedError(f"the design of step {state.step}, got none, expected one. Fix: none.")
 
     proposal = instrument.get(begun).json()["next"]["id"]
@@ -168,7 +168,7 @@ def serving(run, db, monkeypatch):
             super().__init__(config)
             made.append(self)
 
-    def on_ready(link, token):
+    def on_ready(link, _):
         links.append(link)
         ready.set()
 

@@ -27,7 +27,7 @@ numbers        the outcome, with blanks between numbers:  0.52  or  1.5 -2e-3
 numbers @ xi   the outcome, and the design used if it was not the one proposed:  0.52 @ 1.25
 u              undo: take the last step or change back
 2: numbers     of several designs at once, the outcome of design 2
-s, or s 2      skip this step, or that design, because the trial failed (only where steps are independent)
+s, or s 2      skip this step, or that design: the trial failed (only where steps are independent)
 c STEP ...     correct a step's outcome, and its design if given:  c 2 0.48  or  c 2 0.48 @ 1.3
 n TEXT         keep a note with this step
 w ...          what if: the design that would follow an outcome:  w 0.3; alone, from low to high
@@ -163,7 +163,9 @@ class Dialogue:
                 "an entry",
                 got=f"'{line[:40]}'",
                 expected="the number of a design that is shown, a colon, and its outcome",
-                fix=f"for example {self._pending[0].step}: 0.52" if self._pending else "? for help.",
+                fix=f"for example {self._pending[0].step}: 0.52"
+                if self._pending
+                else "? for help.",
             )
         return found, values.strip()
 

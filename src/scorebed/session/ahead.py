@@ -96,9 +96,7 @@ def information_ahead(
         jnp.asarray(state.left),
         key,
     )
-    lower, in_group, upper, cost = (
-        np.asarray(rows, np.float64)[:, : state.left] for rows in each
-    )
+    lower, in_group, upper, cost = (np.asarray(rows, np.float64)[:, : state.left] for rows in each)
     by_group = in_group.reshape(GROUPS, -1, state.left).mean(1)
     shared = by_group.std(0, ddof=1) / math.sqrt(GROUPS)
     with np.errstate(invalid="ignore"):  # an upper bound that is infinite has no error
@@ -147,10 +145,8 @@ def _simulate(
     )
     start, axis = state_of(task, theta, known)
     log_prob = jax.vmap(task.log_prob, in_axes=(None, 1, axis, None))
-    if axis is None:
-        advance = task.advance
-    else:
-        advance = jax.vmap(task.advance, in_axes=(1, 0, None, None))
+    many = jax.vmap(task.advance, in_axes=(1, 0, None, None))
+    advance = task.advance if axis is None else many
 
     def experiment(number: Int[Array, ""], key: PRNGKeyArray) -> tuple[Array, ...]:
         group = number // (experiments // GROUPS)

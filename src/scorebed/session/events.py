@@ -82,7 +82,8 @@ class ProposedDesign:
     """A design that was proposed for a step. `id` is the sequence number of its event.
 
     Of several at once, `step` is a number that no other pending one has: outcomes come back in any
-    order, and the step of a record is its place among them. `wanted` is what the policy asked for, where the limits of the experiment do not allow it.
+    order, and the step of a record is its place among them. `wanted` is what the policy asked for,
+    where the limits of the experiment do not allow it.
     """
 
     id: int
@@ -433,6 +434,4 @@ def _correct(state: ExperimentState, event: Event) -> ExperimentState:
     if refinement is not None and event.step < refinement.step:
         refinement = dataclasses.replace(refinement, outdated=True)
     records = (*state.records[:index], changed, *later)
-    return dataclasses.replace(
-        state, records=records, pending=_held(state), refinement=refinement
-    )
+    return dataclasses.replace(state, records=records, pending=_held(state), refinement=refinement)

@@ -104,6 +104,7 @@ class Session:
         foresee: the design that would follow an outcome.
         outlook: the designs that would follow typical outcomes.
         warm: compile everything in advance.
+        warm_policy: compile what designs need, and no more.
         to_arviz: the posterior and the data in ArviZ's format.
         export_csv: the steps as a table.
         export_json: the whole experiment.
@@ -407,8 +408,8 @@ class Session:
     def expected(self) -> Expectation | None:
         """The information to expect by the end: before anything is measured the bounds of the run's
         record, or those found when the policy was refined; then the information so far plus bounds
-        of what the steps left will add (`ahead`), two standard errors included. None where none apply, or not to all parameters
-        (`scope`).
+        of what the steps left will add (`ahead`), two standard errors included. None where none
+        apply, or not to all parameters (`scope`).
         """
         state = self.state
         if has_nuisance(self.task):

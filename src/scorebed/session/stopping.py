@@ -1,5 +1,5 @@
-"""When to stop: a rule with a price, or a threshold. It advises in a sentence; nobody acts on it but
-the user.
+"""When to stop: a rule with a price, or a threshold. It advises in a sentence; only the user acts
+on it.
 
 With U_k the upper bound, plus two standard errors, of what the next k steps under this policy tell,
 given the data so far (`ahead.py`), and C_k what they cost,
@@ -109,8 +109,12 @@ def _by_price(
     paid = f"{costs[best]:.3g} {unit}".rstrip()
     figures = f"worth {worth}; {'they cost' if k > 1 else 'it costs'} {paid}"
     if stop:
-        others = f", and no other number of the {len(tells)} left pays more" if gains.size > 1 else ""
-        words = f"By its price, it is time to stop: {_next(k)} {_at_most(k, tells[best])}, {figures}"
+        others = (
+            f", and no other number of the {len(tells)} left pays more" if gains.size > 1 else ""
+        )
+        words = (
+            f"By its price, it is time to stop: {_next(k)} {_at_most(k, tells[best])}, {figures}"
+        )
         return StoppingAdvice(True, f"{words}{others}.", k, float(tells[best]))
     words = f"By its price, going on may pay: {_next(k)} may tell {_up_to(tells[best])}, {figures}."
     return StoppingAdvice(False, words, k, float(tells[best]))

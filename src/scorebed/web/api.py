@@ -252,9 +252,7 @@ def _hurried(prefer: str | None) -> bool:
     return prefer is not None and "respond-async" in prefer.lower()
 
 
-def _answer(
-    hub: Hub, number: int, prefer: str | None, record: StepRecord | None = None
-) -> Answer:
+def _answer(hub: Hub, number: int, prefer: str | None, record: StepRecord | None = None) -> Answer:
     """Whatever was stored stays stored, even if there is no next design."""
     found = hub.next_designs(number, patience=MOMENT if _hurried(prefer) else None)
     session = hub.session(number)

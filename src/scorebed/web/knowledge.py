@@ -114,14 +114,10 @@ def know(
 
 
 def _expected(m: MarginalSummary) -> Expected:
-    return Expected(
-        m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH], m.shares
-    )
+    return Expected(m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH], m.shares)
 
 
-def _doubts(
-    session: Session, state: ExperimentState, unasked: frozenset[int]
-) -> tuple[str, ...]:
+def _doubts(session: Session, state: ExperimentState, unasked: frozenset[int]) -> tuple[str, ...]:
     """A sentence for each outcome that would have been asked back."""
     found = []
     for i, record in enumerate(state.records):

@@ -2,6 +2,8 @@
 few experiments with random designs.
 """
 
+from typing import Literal
+
 import jax
 import jax.random as jr
 import numpy as np
@@ -87,7 +89,7 @@ def _information(figure: FigureBase, task: Task, *, key: PRNGKeyArray) -> None:
         eig = one_step_eig(task, plane(x, y), outer=128, key=key).reshape(len(x), len(y))
         ax = figure.subplots()
         places = [_places(q, values) for q, values in zip(space.quantities, (x, y), strict=True)]
-        shading = "nearest" if space.listed else "gouraud"
+        shading: Literal["nearest", "gouraud"] = "nearest" if space.listed else "gouraud"
         shades = ax.pcolormesh(*places, eig.T, cmap=SHADES, shading=shading)
         figure.colorbar(shades, ax=ax, shrink=0.8)
         _label(ax.xaxis, space.quantities[0])

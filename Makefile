@@ -1,10 +1,10 @@
-# make setup | demo | test | test-slow | learns | lint | types | bench | docs | site | links | lock. Each sets up what it needs, in .venv beside this file.
+# make setup | demo | test | test-slow | learns | lint | types | bench | chaos | docs | site | links | lock. Each sets up what it needs, in .venv beside this file.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 APT := timeout 300 apt-get install -qq -y chromium
 
-.PHONY: setup demo browser test test-slow learns lint types bench docs site links lock clean
+.PHONY: setup demo browser test test-slow learns lint types bench chaos docs site links lock clean
 
 setup: $(STAMP)
 
@@ -46,6 +46,10 @@ types: setup
 
 bench: setup
 	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator scaling paired; do $(BIN)/python benchmarks/$$script.py || exit; done
+
+# Kills, damaged files, full disks, races, strangers, nonsense: what is left of it. Records and page in docs/reliability.
+chaos: setup
+	$(BIN)/python -m chaos
 
 docs: setup
 	$(BIN)/python docs/render.py

@@ -41,7 +41,8 @@ def experiments(task, policy):
     """Sources, and of the policy's and of random designs: places of the sensor and particles."""
     theta = task.prior.sample(key=jr.key(SEED))
     noise = jr.normal(jr.key(SEED + 1), (task.horizon, task.outcome_dim))
-    anywhere = reference_sampler(task).sample(key=jr.key(SEED + 2))
+    sampler, _ = reference_sampler(task)
+    anywhere = sampler.sample(key=jr.key(SEED + 2))
     design, update = eqx.filter_jit(policy.design), eqx.filter_jit(policy.update)
     outcome = eqx.filter_jit(task.outcome)
 

@@ -72,10 +72,17 @@ class _Experiments(NamedTuple):
 
 
 def information_ahead(
-    task: Task, policy: Policy, state: ExperimentState, theta: np.ndarray, *, key: PRNGKeyArray
+    task: Task,
+    policy: Policy,
+    chance: np.ndarray,
+    state: ExperimentState,
+    theta: np.ndarray,
+    *,
+    key: PRNGKeyArray,
 ) -> InformationAhead:
     """From `state`, with particles of the posterior there. The policy must have designs for all
-    steps that are left.
+    steps that are left; `chance` is its noise in this experiment, a row for each step from the
+    first on, so that the design that is pending is the one that is asked about.
     """
     longest = max(state.horizon, task.horizon)
     full = policy.extended(longest, key=jr.key(len(state.measured)))
@@ -92,6 +99,7 @@ def information_ahead(
         array(theta[: share * GROUPS]),
         known,
         (longest, experiments),
+        jnp.asarray(chance),
         jnp.asarray(state.step - 1),
         jnp.asarray(state.left),
         key,
@@ -128,6 +136,7 @@ def _simulate(
     theta: Float[Array, "N k"],
     known: KnownHistory,
     sizes: tuple[int, int],
+    chance: Float[Array, "H n"],
     taken: Int[Array, ""],
     left: Int[Array, ""],
     key: PRNGKeyArray,
@@ -154,7 +163,6 @@ def _simulate(
         others = jnp.where((theta == theta[chosen]).all(1), -jnp.inf, 0.0).astype(theta.dtype)
         count = jnp.log(jnp.isfinite(others).sum().astype(theta.dtype))
         noise = jr.normal(named(key, "outcome"), (longest, task.noise_dim), theta.dtype)
-        chance = policy.sample_noise(longest, key=named(key, "policy"))
 
         def step(k: Int[Array, ""], going: _Going) -> _Going:
             wanted = policy.design(going.memory, chance[jnp.minimum(taken + k, longest - 1)])

@@ -84,6 +84,11 @@ def test_of_random_designs_the_pending_one_counts(tmp_path):
         found = session.ahead()
         assert abs(found.upper[0] - 0.5 * math.log1p(xi**2)) < SURE * found.se[0]
         assert found.se[0] < 0.03
+        # Of several at once those that wait come first, whatever was measured before them.
+        _, second = session.ask(2)
+        session.observe(0.3, proposal=second.id)
+        found, gained = session.ahead(), 1 + second.design[0] ** 2
+        assert abs(found.upper[0] - 0.5 * math.log1p(xi**2 / gained)) < SURE * found.se[0]
 
 
 def test_limits_horizon_and_skips_are_those_of_the_experiment(session):

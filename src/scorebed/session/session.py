@@ -442,7 +442,8 @@ class Session:
         """
         with self._looking:
             state = self.state
-            if self._ahead is None or not self._ahead[0].continues_as(state):
+            seen = None if self._ahead is None else self._ahead[0]
+            if seen is None or not (seen.continues_as(state) and seen.sent_out == state.sent_out):
                 require_open(self.name, state)
                 with self._journal.choosing:
                     runner = self._runners.at(state)

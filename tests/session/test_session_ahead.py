@@ -76,6 +76,21 @@ def test_bounds_hold_on_the_average_of_experiments(static, tmp_path):
     assert np.all((stated / lower.std(0, ddof=1) > 0.4) & (stated / lower.std(0, ddof=1) < 2.5))
 
 
+def test_of_random_designs_the_pending_one_counts(tmp_path):
+    """They follow from the seed, so what the next step tells is that of its design, exactly."""
+    run = load(make_run(tmp_path / "run", policy="random"))
+    with Session.create(run, db=tmp_path / "live.sqlite", seed=1) as session:
+        (xi,) = session.propose().design
+        found = session.ahead()
+        assert abs(found.upper[0] - 0.5 * math.log1p(xi**2)) < SURE * found.se[0]
+        assert found.se[0] < 0.03
+        # Of several at once those that wait come first, whatever was measured before them.
+        _, second = session.ask(2)
+        session.observe(0.3, proposal=second.id)
+        found, gained = session.ahead(), 1 + second.design[0] ** 2
+        assert abs(found.upper[0] - 0.5 * math.log1p(xi**2 / gained)) < SURE * found.se[0]
+
+
 def test_limits_horizon_and_skips_are_those_of_the_experiment(session):
     wide = session.ahead().upper
     session.limit(-0.1, 0.1)

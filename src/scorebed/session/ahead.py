@@ -72,10 +72,18 @@ class _Experiments(NamedTuple):
 
 
 def information_ahead(
-    task: Task, policy: Policy, state: ExperimentState, theta: np.ndarray, *, key: PRNGKeyArray
+    task: Task,
+    policy: Policy,
+    chance: np.ndarray,
+    state: ExperimentState,
+    theta: np.ndarray,
+    *,
+    key: PRNGKeyArray,
 ) -> InformationAhead:
     """From `state`, with particles of the posterior there. The policy must have designs for all
-    steps that are left.
+    steps that are left; `chance` is its noise in this experiment, a row for each step from the
+    first on, so that the design that is pending is the one that is asked about. Designs that are on
+    their way to instruments come first.
     """
     longest = max(state.horizon, task.horizon)
     full = policy.extended(longest, key=jr.key(len(state.measured)))
@@ -92,6 +100,8 @@ def information_ahead(
         array(theta[: share * GROUPS]),
         known,
         (longest, experiments),
+        jnp.asarray(chance),
+        _on_their_way(task, state, longest),
         jnp.asarray(state.step - 1),
         jnp.asarray(state.left),
         key,
@@ -108,6 +118,16 @@ def information_ahead(
         cost.mean(0),
         (lower > math.log(len(theta)) - math.log(2)).mean(0),
     )
+
+
+def _on_their_way(
+    task: Task, state: ExperimentState, longest: int
+) -> tuple[Float[Array, "H dx"], Int[Array, ""]]:
+    """Designs that are being measured, padded with zeros, and how many there are."""
+    designs = [proposal.design for proposal in state.sent_out]
+    rows = np.zeros((longest, task.designs.dim))
+    rows[: len(designs)] = np.reshape(designs, (len(designs), task.designs.dim))
+    return array(rows), jnp.asarray(len(designs))
 
 
 class _Going(NamedTuple):
@@ -128,6 +148,8 @@ def _simulate(
     theta: Float[Array, "N k"],
     known: KnownHistory,
     sizes: tuple[int, int],
+    chance: Float[Array, "H n"],
+    sent: tuple[Float[Array, "H dx"], Int[Array, ""]],
     taken: Int[Array, ""],
     left: Int[Array, ""],
     key: PRNGKeyArray,
@@ -154,11 +176,11 @@ def _simulate(
         others = jnp.where((theta == theta[chosen]).all(1), -jnp.inf, 0.0).astype(theta.dtype)
         count = jnp.log(jnp.isfinite(others).sum().astype(theta.dtype))
         noise = jr.normal(named(key, "outcome"), (longest, task.noise_dim), theta.dtype)
-        chance = policy.sample_noise(longest, key=named(key, "policy"))
 
         def step(k: Int[Array, ""], going: _Going) -> _Going:
             wanted = policy.design(going.memory, chance[jnp.minimum(taken + k, longest - 1)])
-            xi = jnp.clip(wanted, limits.low.astype(wanted.dtype), limits.high.astype(wanted.dtype))
+            low, high = (side.astype(wanted.dtype) for side in (limits.low, limits.high))
+            xi = jnp.where(k < sent[1], sent[0][k], jnp.clip(wanted, low, high))
             truth = going.state if axis is None else jax.tree.map(lambda s: s[chosen], going.state)
             y = task.outcome(theta[chosen], truth, xi, noise[k])
             each = going.total + log_prob(y, columns, going.state, xi)

@@ -209,6 +209,11 @@ class ExperimentState:
         return self.pending[0] if self.pending else None
 
     @property
+    def sent_out(self) -> tuple[ProposedDesign, ...]:
+        """The pending proposals that are on their way to instruments."""
+        return tuple(proposal for proposal in self.pending if proposal.id in self.held)
+
+    @property
     def left(self) -> int:
         """Steps that have no record yet."""
         return self.horizon - len(self.records)
@@ -314,8 +319,9 @@ def _propose(state: ExperimentState, event: Event) -> ExperimentState:
     design, wanted = tuple(event.data["design"]), event.data.get("wanted")
     asked = None if wanted is None else tuple(wanted)
     proposal = ProposedDesign(event.sequence, event.step, design, event.at, asked)
-    held = state.held | {proposal.id} if together > 1 else state.held
-    return dataclasses.replace(state, pending=(*state.pending, proposal), held=held)
+    pending = (*state.pending, proposal)
+    held = state.held | {each.id for each in pending} if together > 1 else state.held
+    return dataclasses.replace(state, pending=pending, held=held)
 
 
 def _take(state: ExperimentState, event: Event) -> ExperimentState:
@@ -358,7 +364,7 @@ def _undo(state: ExperimentState, event: Event) -> ExperimentState:
             horizon=last.horizon,
             limits=last.limits,
             refinement=last.refinement,
-            pending=_held(state) if last.kind == Kind.REFINED else state.pending,
+            pending=state.sent_out if last.kind == Kind.REFINED else state.pending,
         )
         return _fitting(before)
     assert last is not None, "required above"
@@ -397,7 +403,7 @@ def _change(state: ExperimentState, event: Event) -> ExperimentState:
         for name in ("before", "after")
     }
     refinement = Refinement(**{**data, "step": event.step, **estimates})
-    return dataclasses.replace(state, refinement=refinement, pending=_held(state))
+    return dataclasses.replace(state, refinement=refinement, pending=state.sent_out)
 
 
 def _fitting(state: ExperimentState) -> ExperimentState:
@@ -411,11 +417,6 @@ def _fitting(state: ExperimentState) -> ExperimentState:
 
     kept = tuple(proposal for proposal in state.pending if stays(proposal))
     return dataclasses.replace(state, pending=kept[: state.left])
-
-
-def _held(state: ExperimentState) -> tuple[ProposedDesign, ...]:
-    """The pending proposals that are on their way to instruments."""
-    return tuple(proposal for proposal in state.pending if proposal.id in state.held)
 
 
 def _correct(state: ExperimentState, event: Event) -> ExperimentState:
@@ -434,4 +435,6 @@ def _correct(state: ExperimentState, event: Event) -> ExperimentState:
     if refinement is not None and event.step < refinement.step:
         refinement = dataclasses.replace(refinement, outdated=True)
     records = (*state.records[:index], changed, *later)
-    return dataclasses.replace(state, records=records, pending=_held(state), refinement=refinement)
+    return dataclasses.replace(
+        state, records=records, pending=state.sent_out, refinement=refinement
+    )

@@ -178,9 +178,9 @@ if (experiment) {
     if (by("entry").dataset.key !== before) {
       token = fresh();
       const kept = by("observe") && by("observe").dataset.several && typed.length && by("y-0").value.trim() === typed[0];
-      if (wasFinding && !finding()) {
-        say(`${told} ${heading()}.`.trim());
-        told = "";
+      if (wasFinding) {
+        say(`${told} ${heading()}${finding() ? "" : "."}`.trim());
+        if (!finding()) told = "";
         if (!typed.length && by("y-0") && document.activeElement === document.body) by("y-0").focus({ preventScroll: true });
       } else if (!own && !kept) {
         const lost = typed.length ? ` You had typed ${typed.join(", ")}; it was not stored.` : "";

@@ -16,6 +16,7 @@ from scorebed.policies.lookahead_discrete import DiscreteLookahead
 from scorebed.policies.modes import Modes
 from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
+from scorebed.policies.receding_horizon import RecedingHorizon
 from scorebed.policies.static import Static
 from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
@@ -57,6 +58,7 @@ POLICIES: Registry[PolicyConstructor] = Registry(
         "modes": Modes,
         GREEDY: _ahead,
         "plan": Plan,
+        "receding-horizon": RecedingHorizon,
         STATIC: _static,
         RANDOM: _random,
     },

@@ -69,7 +69,7 @@ def page() -> str:
         tried = record.counts.get(part.counted, 0)
         whole = f"{part.pieces * part.cases:,}" if part.cases else "all"
         if part.name == "disk":
-            whole = "every write"
+            whole = "see below"
         if part.name == "damage":
             whole = f"{part.pieces * part.cases * 6 // 5:,}"
         rows.append(

@@ -175,7 +175,13 @@ def _look(found: Found, session: Session, y: float) -> None:
             check_design(session.task, design)
         except ScorebedError as error:
             found.faults.append(f"{y!r}: {error}")
-    marginals = session.posterior().marginals
+    try:
+        marginals = session.posterior().marginals
+    except ScorebedError as error:  # such as an outcome that no parameter can have made
+        found.counts["posteriors that say why there is none"] += 1
+        found.expect("Fix: " in str(error), f"{y!r}: {error}")
+        return
+    found.counts["finite posteriors"] += 1
     values = [value for each in marginals for value in (each.mean, each.sd, *each.quantiles)]
     found.expect(all(map(math.isfinite, values)), f"{y!r}: posterior {values}")
     gained = session.information()
@@ -205,7 +211,7 @@ DOUBLE = Part(
 MAGNITUDES = Part(
     name="magnitudes",
     title="outcomes of all magnitudes",
-    promise="posterior and design are finite, or the outcome is refused in a sentence",
+    promise="designs are finite and allowed, and posteriors are finite or say why not",
     counted="outcomes",
     piece=magnitudes,
     pieces=10,

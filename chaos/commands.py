@@ -20,7 +20,7 @@ from typing import Any
 from cyclopts import App
 
 from chaos.parts import Found, Part, dice
-from chaos.tiny import SPACE, command, finished_run
+from chaos.tiny import command, finished_run, finished_study
 from scorebed.cli._app import _app
 
 # Values that no option of their kind takes.
@@ -205,11 +205,7 @@ def _place(work: Path) -> Path:
         return place
     place.mkdir()
     shutil.copytree(finished_run(work), place / "run")
-    (place / "space.toml").write_text(SPACE)
-    made = ["create", "study", "--score", "run", "--space", "space.toml", "--trials", "1"]
-    for arguments in ([*made, "--sampler", "random"], ["work", "study"], ["best", "study"]):
-        code, said = _here(["sweep", *arguments], place)
-        assert code == 0, said
+    shutil.copytree(finished_study(work), place / "study")
     (place / "empty").touch()
     (place / "empty.py").touch()
     (place / "broken.py").write_text("class Task(:\n")

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from chaos.parts import Found, Part, dice
-from chaos.tiny import SPACE, command, finished_run
+from chaos.tiny import finished_run, finished_study
 from scorebed.errors import ScorebedError
 from scorebed.paper.units import read_record
 from scorebed.runs import seal, strict_json
@@ -123,7 +123,7 @@ def every_kind(work: Path) -> list[Kind]:
     """All of them, made once in a folder."""
     run = finished_run(work)
     live, log = _experiments(work, run)
-    study = _study(work, run)
+    study = finished_study(work)
     template = _templates(run)
     return [
         Kind("run folder", run, _of_run, lambda folder: _read_run(folder)),
@@ -209,22 +209,6 @@ def _read_experiments(folder: Path) -> Any:
         return [(repr(one), repr(store.events(one.id)), repr(store.state(one))) for one in each]
     finally:
         store.close()
-
-
-def _study(work: Path, run: Path) -> Path:
-    """A sweep that is over, with its winner."""
-    path, space = work / "study", work / "space.toml"
-    if not path.exists():
-        space.write_text(SPACE)
-        made = ["create", str(path), "--score", str(run), "--space", str(space), "--trials", "2"]
-        for arguments in (
-            [*made, "--sampler", "random"],
-            ["work", str(path)],
-            ["best", str(path)],
-        ):
-            code, said = command(["sweep", *arguments])
-            assert code == 0, said
-    return path
 
 
 def _of_study(folder: Path) -> list[Path]:

@@ -141,7 +141,7 @@ def _experiment(found: Found, work: Path) -> None:
 
 FULL_DISK = Part(
     name="disk",
-    title="a full disk at every write of a run and of a session",
+    title="a full disk at writes of a run, and at every page of a session",
     promise="one line; what was saved is whole, and with room again it goes on to the same bytes",
     counted="writes that failed",
     piece=full_disk,

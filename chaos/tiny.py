@@ -46,3 +46,20 @@ def finished_run(work: Path) -> Path:
         code, said = command([*NAMED, *words, "--out", str(path)])
         assert code == 0, said
     return path
+
+
+def finished_study(work: Path) -> Path:
+    """A sweep that is over, with its winner; made once in a folder."""
+    path, space = work / "study", work / "space.toml"
+    if not (path / "report.html").exists():
+        space.write_text(SPACE)
+        made = ["create", str(path), "--score", str(finished_run(work)), "--space", str(space)]
+        for arguments in (
+            [*made, "--trials", "1", "--sampler", "random"],
+            ["work", str(path)],
+            ["best", str(path)],
+            ["report", str(path)],
+        ):
+            code, said = command(["sweep", *arguments])
+            assert code == 0, said
+    return path

@@ -121,7 +121,7 @@ def read_json(task: Task, text: str | bytes | Path) -> Imported:
         with explained("reading", text):
             text = text.read_bytes()
     try:
-        document = seal.unsealed(strict_json.loads(text))
+        document = strict_json.loads(text)
     except ValueError as error:
         _refuse(f"'{error}'")
     if (
@@ -137,6 +137,10 @@ def read_json(task: Task, text: str | bytes | Path) -> Imported:
             expected=f"at most {VERSION}",
             fix="update scorebed.",
         )
+    try:
+        document = seal.unsealed(document)
+    except ValueError as error:
+        _refuse(f"'{error}'")
     values, rows = document.get("experiment"), document.get("events")
     if (
         not isinstance(values, dict)

@@ -104,6 +104,7 @@ class Hub:
         self._turn = threading.RLock()
         self._shared: dict[int, _Shared] = {}
         self._states: dict[int, ExperimentState] = {}
+        self._fits: dict[tuple[str, str], bool] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self.seats = threading.BoundedSemaphore(SEATS)
         self._warm = threading.Event()
@@ -284,11 +285,16 @@ class Hub:
         return state
 
     def _ours(self, experiment: Experiment) -> bool:
-        try:
-            require_same(self.run, experiment)
-        except ConflictError:
-            return False
-        return True
+        """Looked up by its hashes: those of the run are computed from its files."""
+        hashes = experiment.fingerprint, experiment.policy_sha256
+        if hashes not in self._fits:
+            try:
+                require_same(self.run, experiment)
+            except ConflictError:
+                self._fits[hashes] = False
+            else:
+                self._fits[hashes] = True
+        return self._fits[hashes]
 
     def _compile(self) -> None:
         try:

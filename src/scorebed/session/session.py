@@ -442,19 +442,21 @@ class Session:
         """
         with self._looking:
             state = self.state
-            seen = None if self._ahead is None else self._ahead[0]
-            if seen is None or not (seen.continues_as(state) and seen.sent_out == state.sent_out):
-                require_open(self.name, state)
-                with self._journal.choosing:
-                    runner = self._runners.at(state)
-                    chance = runner.noise(max(state.horizon, self.task.horizon))
-                policy = runner.policy
-                remaining.require_designs(policy.lacks_designs(state.measurements))
-                theta = self.beliefs.posterior(state.records).theta
-                key = named(jr.key(self.experiment.seed), "ahead", len(state.measured))
-                found = information_ahead(self.task, policy, chance, state, theta, key=key)
-                self._ahead = state, found
-            return self._ahead[1]
+            if self._ahead is not None:
+                seen, known = self._ahead
+                if seen.continues_as(state) and seen.sent_out == state.sent_out:
+                    return known
+            require_open(self.name, state)
+            with self._journal.choosing:
+                runner = self._runners.at(state)
+                chance = runner.noise(max(state.horizon, self.task.horizon))
+            policy = runner.policy
+            remaining.require_designs(policy.lacks_designs(state.measurements))
+            theta = self.beliefs.posterior(state.records).theta
+            key = named(jr.key(self.experiment.seed), "ahead", len(state.measured))
+            found = information_ahead(self.task, policy, chance, state, theta, key=key)
+            self._ahead = state, found
+            return found
 
     def stopping(
         self, *, price_per_nat: float | None = None, stop_below: float | None = None

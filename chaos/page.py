@@ -26,7 +26,7 @@ wait has an end. A few cases of every part are tests.
 FOUND = """
 ## What was found on the way
 
-Each has a test now.
+All are repaired; most have a test of their own, and the first two are what `damage` looks for.
 
 - A bit that flipped in the arrays of a policy or score, in a JSON file, in `config.toml`, in a
   line of metrics or of a study's journal, or in an event of an experiment went unseen and was used.

@@ -15,8 +15,8 @@ from typing import NoReturn
 from scorebed.cli._compiled import keep_compiled
 from scorebed.cli._interrupt import INTERRUPTED, quiet_interrupts
 
-# Python's own thresholds are for programs of few objects. Tracing makes many that live on, and looking
-# through all of them for garbage again and again finds none.
+# Python's own thresholds are for programs of few objects. Tracing makes many that live on, and
+# looking through all of them for garbage again and again finds none.
 USUAL_THRESHOLDS = (700, 10, 10)
 THRESHOLDS = (100_000, 20, 20)
 

@@ -14,7 +14,7 @@ TRAIN = ["train", "linear-gaussian", "--out", "r"]
     ("command", "said"),
     [
         ([*TRAIN, "--repeats", "1e9"], "1,000,000,000 trainings"),
-        ([*TRAIN, "--set", "policy_training.steps=2e9"], "sizes that take"),
+        ([*TRAIN, "--policies", "1e4", "--set", "policy_training.steps=2e9"], "sizes that take"),
         ([*TRAIN, "--workers", "1e5"], "100,000 processes"),
         (["sweep", "work", "nosuch", "--workers", "1e5"], "100,000 processes"),
         (["evaluate", RUN, "--outer", "1e15"], "sizes that take longer than a thousand years"),

@@ -177,6 +177,7 @@ def test_earlier_versions_are_told_apart_and_exports_are_read_back(session, wide
         assert copy.state.records == session.state.records
         assert version(copy._store) == 3
     wrong = json.loads(text)
+    del wrong["sha256"]
     wrong["events"][-1]["data"]["proposal"] = 77
     with pytest.raises(InvalidValueError, match="a proposal before it"):
         Session.import_json(wide, json.dumps(wrong), db=tmp_path / "third.sqlite")

@@ -4,13 +4,13 @@ unless the user wants it all the same.
 By arithmetic first: no machine evaluates likelihoods faster than `FASTEST`. What may be long after
 that is timed on a small share of it."""
 
-import os
 import time
 from collections.abc import Callable
 
 import jax
 import jax.random as jr
 
+from scorebed._platform import usable_cores
 from scorebed.bounds.base import Bound
 from scorebed.errors import require
 from scorebed.policies.base import Policy
@@ -25,7 +25,7 @@ SAMPLE_OUTER, SAMPLE_INNER = 64, 4096  # of the timing
 def fewest_seconds(nle: int) -> float:
     """Seconds that so many likelihood evaluations take at the least."""
     if jax.default_backend() == "cpu":
-        return nle / (FASTEST["cpu"] * len(os.sched_getaffinity(0)))
+        return nle / (FASTEST["cpu"] * usable_cores())
     return nle / (FASTEST["other"] * jax.device_count())
 
 

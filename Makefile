@@ -1,10 +1,10 @@
-# make setup | demo | test | test-slow | learns | lint | types | bench | lock. Each sets up what it needs, in .venv beside this file.
+# make setup | demo | test | test-slow | learns | lint | types | bench | chaos | docs | site | links | lock. Each sets up what it needs, in .venv beside this file.
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 APT := timeout 300 apt-get install -qq -y chromium
 
-.PHONY: setup demo browser test test-slow learns lint types bench docs lock clean
+.PHONY: setup demo browser test test-slow learns lint types bench chaos docs site links lock clean
 
 setup: $(STAMP)
 
@@ -31,7 +31,7 @@ test: setup browser lint types
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(call DEADLINE,300,360)
 
 test-slow: setup
-	$(BIN)/python -m pytest -m slow $(call DEADLINE,3600,3660)
+	$(BIN)/python -m pytest -m "slow and not network" $(call DEADLINE,3600,3660)
 
 # Does the paper's network learn? Slow tests of a small version of it, and of the frequencies of its text.
 learns: setup
@@ -47,8 +47,20 @@ types: setup
 bench: setup
 	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator scaling paired; do $(BIN)/python benchmarks/$$script.py || exit; done
 
+# Kills, damaged files, full disks, races, strangers, nonsense: what is left of it. Records and page in docs/reliability.
+chaos: setup
+	$(BIN)/python -m chaos
+
 docs: setup
 	$(BIN)/python docs/render.py
+
+# The site, in docs/_build/html, offline and without warnings. Notebooks that have not changed keep their outputs.
+site: setup
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going -q -b html docs docs/_build/html
+
+# Links to other sites; needs the network.
+links: setup
+	SCOREBED_NOTEBOOKS=off $(BIN)/python -m sphinx -q -b linkcheck docs docs/_build/links
 
 # A lock with hashes and no host names; needs uv (pip install uv).
 lock:

@@ -22,7 +22,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CONTRIBUTING.md",
     ROOT / "CHANGELOG.md",
-    *sorted((ROOT / "docs").rglob("*.md")),
+    *(p for p in sorted((ROOT / "docs").rglob("*.md")) if "_build" not in p.parts),
 ]
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("[0-9]*.md"))
 TASK_PAGE = (ROOT / "docs" / "tasks.md").read_text()
@@ -127,7 +127,7 @@ def test_every_picture_is_shown_and_drawn_by_the_docs():
     there = {path.name for path in (ROOT / "docs" / "images").iterdir()}
     drawn = (
         {f"task-{name}.png" for name in (*TASKS, "gravimetry-plane")}
-        | {"overview.png", "costs.png", "laptop.png"}
+        | {"overview.png", "score.png", "readme.png", "costs.png", "laptop.png"}
         | {f"compare-{name}.png" for name in ("pendulum", "pendulum-minutes", "location-finding")}
     )
     assert {path.name for path in shown - reproduced} == there == drawn
@@ -152,6 +152,11 @@ def test_names_and_commands_exist(page):
 def test_the_readme_gives_the_two_commands():
     (_, commands), *_ = blocks((ROOT / "README.md").read_text(), "sh")
     assert re.findall(r"^make (\w+)", commands, re.MULTILINE) == ["demo", "test"]
+
+
+def test_the_readme_is_short_and_its_picture_light():
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 80
+    assert (ROOT / "docs" / "images" / "readme.png").stat().st_size < 500_000
 
 
 def test_the_layers_are_those_of_the_layering_test():
@@ -272,7 +277,9 @@ def test_no_path_of_a_machine_is_in_any_text():
     texts = [
         path
         for path in files
-        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".png"
+        if path.is_file()
+        and not {"__pycache__", "_build"} & {*path.parts}
+        and path.suffix != ".png"
     ]
     assert len(texts) > 50
     for path in texts:

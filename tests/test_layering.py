@@ -17,7 +17,7 @@ LAYERS = (
         "_jit",
         "user_errors",
         "_sharding",
-        "_allocator",
+        "_platform",
         "_lapack",
     ),
     ("tasks",),

@@ -150,4 +150,4 @@ def test_importing_the_package_loads_neither_jax_nor_a_module_of_ours():
     loaded = done.stdout.split()
     assert "jax" not in loaded
     ours = {name for name in loaded if name.split(".")[0] == "scorebed"}
-    assert ours == {"scorebed", "scorebed._allocator"}
+    assert ours == {"scorebed", "scorebed._platform"}

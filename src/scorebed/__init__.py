@@ -10,7 +10,7 @@ error to them.
 
 from typing import TYPE_CHECKING
 
-from scorebed._allocator import keep_large_blocks as _keep_large_blocks
+from scorebed._platform import keep_large_blocks as _keep_large_blocks
 
 __all__ = [
     "BOUNDS",
@@ -59,6 +59,7 @@ __all__ = [
     "continue_after",
     "counts",
     "diagnose",
+    "distil",
     "draw_experiments",
     "draw_noise",
     "eig_bounds",
@@ -97,7 +98,7 @@ __all__ = [
     "write_report",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _keep_large_blocks()
 
@@ -162,6 +163,7 @@ if TYPE_CHECKING:
     from scorebed.tasks.numpyro import from_numpyro
     from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
     from scorebed.tasks.sample_prior import from_samples
+    from scorebed.training.distillation import distil
     from scorebed.training.policy import best_policy, train_policies
     from scorebed.training.predictive import train_predictive
     from scorebed.training.score import train_score
@@ -215,6 +217,7 @@ else:
         "continue_after": "inference.history",
         "counts": "tasks.declare",
         "diagnose": "diagnostics.diagnosis",
+        "distil": "training.distillation",
         "draw_experiments": "plots.experiments",
         "draw_noise": "rollout",
         "eig_bounds": "bounds.contrastive",

@@ -20,6 +20,7 @@ from scorebed.cli._app import run as main
 from scorebed.diagnostics.ground_truth import HISTORIES, TRUTHS, Sizes
 from scorebed.nle import Ledger
 from scorebed.policies import make_policy
+from scorebed.runs import seal
 from scorebed.runs.artifacts import fingerprint
 from scorebed.runs.config import from_values, to_toml
 from scorebed.runs.load import load
@@ -175,7 +176,7 @@ def test_files_hold_the_answer_and_the_report_shows_it(tmp_path, capsys, scaled)
     del scaled
     run = make_run(tmp_path / "run")
     answer = diagnosis(capsys, run, *SMALL)
-    assert json.loads((run / "diagnosis.json").read_text()) == answer
+    assert seal.unsealed(json.loads((run / "diagnosis.json").read_text())) == answer
     assert (run / "diagnosis.png").read_bytes().startswith(b"\x89PNG\r\n")
     page = (run / "report.html").read_text()
     assert answer["verdict"].replace("'", "&#39;") in page

@@ -181,6 +181,7 @@ def of_run(path: Path, answer: Answer, *, small: int = SMALL) -> Case:
     if answer.code:
         return plain({"exit": answer.code, "error": answer.err})
     record = json.loads((path / "record.json").read_text())
+    record.pop("sha256", None)  # of the file, since there are checksums
     told = json.loads(answer.out)
     choices = {
         file.stem: json.loads(file.read_text()) for file in sorted(path.glob("choice-*.json"))

@@ -120,6 +120,8 @@ def test_an_experiment_stands_where_it_stood(db, name):
     assert {key: now["exact"].get(key) for key in before["exact"]} == before["exact"]
     for kind in ("numbers", "bounds"):
         for key, value in before[kind].items():
+            if key.startswith("/expected/"):  # since 0.2 from the posterior so far, not the record
+                continue
             np.testing.assert_allclose(now[kind][key], value, rtol=1e-3, atol=1e-6, err_msg=key)
 
 

@@ -23,6 +23,11 @@ MODELS = {
     "two_hundred_steps": "Heater",
     "fifty_parameters": "Curve",
     "scales": "Diffusion",
+    "binary_answers": "Germination",
+    "counts": "task",
+    "ordered_categories": "Tasting",
+    "discrete_design": "Binding",
+    "answers_from_a_list": "Retention",
 }
 MINUTES = os.environ.get("SCOREBED_MODEL_MINUTES", "1")
 

@@ -48,6 +48,7 @@ TRAITS = {
     "modes": (True, True, False, T, False),
     "lookahead": (True, False, False, T, False),
     "plan": (True, True, False, T, True),
+    "receding-horizon": (True, False, False, T, False),
     "static": (False, True, False, T, True),
     "random": (False, False, True, None, True),
     "myopic": (True, False, True, T, False),
@@ -102,6 +103,7 @@ def test_every_policy_has_words_for_longer_and_shorter_experiments():
         "lookahead": ("one step ahead", "one step ahead"),
         "static": ("left out", f"no designs beyond its {T}"),
         "plan": ("left out", f"no designs beyond its {T}"),
+        "receding-horizon": ("left out", f"no designs beyond its {T}"),
         "random": ("the first are used", "drawn as the first"),
         "myopic": ("one step ahead", "one step ahead"),
     }

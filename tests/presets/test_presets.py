@@ -39,7 +39,7 @@ METHODS = (
     "myopic",
 )
 OLD_POLICIES = ("dad", "gru", "attention", "modes", "plan", "static", "random", "myopic")
-POLICIES = (*OLD_POLICIES, "lookahead", "belief")
+POLICIES = (*OLD_POLICIES, "lookahead", "receding-horizon", "belief")
 
 # ---- the schema: the keys of every table of a configuration
 

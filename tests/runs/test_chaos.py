@@ -83,7 +83,9 @@ def test_twenty_kills_change_nothing(finished, command, tmp_path):
 def figures(run: Path) -> dict:
     """The record without what may differ: its name and its times."""
     record = json.loads((run / "record.json").read_text())
-    return {name: value for name, value in record.items() if name not in ("run", "seconds")}
+    return {
+        name: value for name, value in record.items() if name not in ("run", "seconds", "sha256")
+    }
 
 
 def curves(run: Path) -> list[dict]:
@@ -92,7 +94,7 @@ def curves(run: Path) -> list[dict]:
     """
     lines = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
     return [
-        {k: v for k, v in line.items() if k != "seconds"}
+        {k: v for k, v in line.items() if k not in ("seconds", "sha256")}
         for line in lines
         if not line["stage"].startswith("bounds")
     ]

@@ -21,6 +21,7 @@ from scorebed.keys import named
 from scorebed.methods import METHODS
 from scorebed.policies import POLICIES
 from scorebed.presets.reader import PRESETS, preset_values
+from scorebed.runs import seal
 from scorebed.runs.artifacts import fingerprint, load_policy
 from scorebed.runs.config import from_values
 from scorebed.runs.folder import RunFolder
@@ -39,7 +40,7 @@ def test_the_record_has_what_the_contract_names_and_the_ledger_adds_up(finished)
     )
     written = json.loads((finished / "record.json").read_text())
     assert set(fields.split()) | {"nle_evaluation", "seconds", "references"} <= set(written)
-    assert run.record.values() == written
+    assert run.record.values() == seal.unsealed(written)
     T, points = run.task.horizon, 4
     score, policies = 60 * 16 * (1 + points) * T + 1024 * T, 2 * 40 * 16 * (1 + points) * T
     assert run.record.nle_stages == {"score-0": score, "policy-0-0": policies}

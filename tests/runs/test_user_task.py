@@ -82,7 +82,7 @@ class Orbit(EulerMaruyama):
 """
 BAD_FILES = {
     "no file": ("nothing.py:Mine", None, "the file nothing.py, got no such file", "check its name"),
-    "no name": ("FILE", "", "got 'FILE', expected FILE.py:NAME", "my_task.py:Mine"),
+    "no name": ("FILE", "", "got 'FILE', expected FILE.py:NAME", "a run knows what is built in"),
     "another suffix": ("my_task.txt:Mine", "", "expected FILE.py:NAME", "my_task.py"),
     "a syntax error": (
         "my_task.py:Mine",

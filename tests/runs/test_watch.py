@@ -189,7 +189,8 @@ def test_bounds_take_further_rounds_while_there_is_time(finished, tmp_path, monk
     """
     path = shutil.copytree(finished, tmp_path / "run")
     text = (path / "config.toml").read_text()
-    (path / "config.toml").write_text(text.replace("minutes = 0.0", "minutes = 2.0"))
+    edited = text.replace("minutes = 0.0", "minutes = 2.0")
+    (path / "config.toml").write_text(edited[: edited.rindex("# sha256")])
     (path / "record.json").unlink()
     (path / FILE).write_text('{"allotted": {}, "ended": {}, "sizes": [32, 200]}')
     before = load(finished).record
@@ -217,3 +218,37 @@ def test_minutes_are_those_of_the_whole_run(tmp_path, capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["outer"] >= 32
     assert {"random", "static"} <= set(record["references"])
+
+
+LEVELS = """
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+
+import scorebed as sb
+
+
+class Levels(sb.IID, sb.Discrete):
+    horizon = 2
+    prior = sb.parameters({"level": dist.Normal(0.0, 1.0)})
+    designs = sb.ranges({"place": [-1, 0, 1]})
+    outcomes = sb.categories("above", ("no", "yes"))
+
+    def probabilities(self, theta, state, xi):
+        yes = 0.1 + 0.8 * jax.nn.sigmoid(4 * (theta[0] - xi[0]))
+        return jnp.stack([1 - yes, yes])
+"""
+
+
+def test_minutes_are_forecast_where_the_policy_has_nothing_to_train(tmp_path, capsys):
+    """The pace is then that of the static designs that the policy is compared with."""
+    (tmp_path / "levels.py").write_text(LEVELS)
+    task, out = f"{tmp_path}/levels.py:Levels", str(tmp_path / "run")
+    kept = [setting for setting in tiny("predictive") if ".steps" not in setting]
+    few = [*settings_of(kept), "--policy", "lookahead", "--minutes", "0.05"]
+    assert main(["train", task, *few, "--out", out, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["policy"] == "lookahead"
+    assert isinstance(record["references"]["static"]["advantage"], float)
+    allotted = json.loads((tmp_path / "run" / FILE).read_text())["allotted"]
+    assert allotted.keys() == {"predictive-0", "static"}

@@ -85,7 +85,7 @@ def test_the_terminal_and_python_propose_the_same_designs_for_the_same_data(
     )
     assert "stored: step 2, response -1 at covariate 1.25" in out
     assert "corrected: step 1, response 0.4" in out
-    assert "1.10 to 1.30 expected by the end" in out
+    assert " expected by the end (effective" in out
     assert "coefficient" in out
     assert "sensor cleaned" in stored.state.notes[0].text
     assert out.rstrip().endswith("The experiment is finished.")
@@ -412,3 +412,53 @@ def test_kill_9_and_ctrl_c_on_a_terminal_of_its_own(folder, tmp_path, stored):
     assert f"covariate  {design:.6g}" in seen
     assert "saved in" in seen
     assert [record.y for record in stored.state.records] == [(0.5,), (-1.0,)]
+
+
+def test_several_designs_at_once_are_entered_by_their_numbers(live, stored):
+    lines = ["0.4", "9: 0.4", "2: 0.31", "s 1", "0.2", "f"]
+    code, out, err = live(lines, "--parallel", "2", "--stop-below", "9")
+    assert (code, err) == (0, "")
+    assert "design 1 of 3: measure at" in out
+    assert out.index("design 2 of 3") < out.index("not stored: an entry, got '0.4'")
+    assert "for example 1: 0.52" in out
+    assert "stored: step 1, response 0.31" in out
+    assert "designs that wait for an outcome: 1, 3" in out
+    assert "stored: step 2 skipped" in out
+    assert "stored: step 3, response 0.2" in out
+    assert "It is time to stop: the next step tells at most" in out
+    assert [r.proposal.step for r in stored.state.records] == [2, 1, 3]
+    assert stored.state.finished
+    assert stored.summary()["stopping"] is None  # nobody says here what information is worth
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--parallel", "0"], "whole number from 1"),
+        (["--parallel", "65"], "from 1 to 64"),
+        (["--stop-below", "0"], "a positive number"),
+        (["--stop-below", "nan"], "a positive number"),
+        (["--price-per-nat", "5"], "whose designs cost nothing"),
+    ],
+)
+def test_wrong_worth_and_numbers_are_refused_in_one_line(live, options, words):
+    code, _, err = live(["q"], *options)
+    assert code == 2
+    assert words in err
+    assert err.count("\n") == 1
+
+
+def test_on_a_terminal_everything_is_compiled_before_the_first_question(
+    folder, tmp_path, monkeypatch, capsys
+):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal("q\n"))
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert command(["live", str(folder), "--db", str(tmp_path / "tty.sqlite")]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("compiling, so that no entry waits later ...\n")
+    assert all(part in err for part in ("designs", "what is improbable", "the posterior"))
+    assert "step 1 of 3" in out

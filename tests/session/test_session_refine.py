@@ -33,6 +33,7 @@ from scorebed.session.remaining import (
     PosteriorParticles,
 )
 from scorebed.session.session import Session
+from scorebed.session.what_if import plus
 from scorebed.tasks.continued import continued
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.tasks.oracles.linear_markov import LinearMarkov
@@ -295,31 +296,45 @@ def test_a_refined_policy_proposes_and_is_found_again_and_undone(folder, db, ses
         assert again.propose() == after
         assert again.foresee(0.3) == session.foresee(0.3)
         assert "Refined at step 2 by PCE" in again.circumstances()[0]
-    gained = session.information()[-1]
-    assert session.expected.lower == pytest.approx(gained + 0.5)
-    assert session.expected.upper == pytest.approx(gained + 0.6)
+    by_refined = session.expected
+    assert by_refined == from_here(session)
     session.observe(0.4)
     session.propose()
-    assert session.expected.lower == pytest.approx(gained + 0.5)  # what was expected then
+    assert session.expected == from_here(session) != by_refined
     assert session.summary()["refinement"]["by"] == "pce"
     session.undo()
     assert session.propose().design == after.design
     assert session.undo().kind == "refined"
     assert session.propose().design == before.design
-    assert session.expected.lower == 1.1
+    assert session.expected == from_here(session) != by_refined
 
 
-def test_expectations_end_where_what_they_rest_on_ends(session, instant):
+def from_here(session):
+    """What is known, and what remains by particles."""
+    return plus(session.information()[-1], session.ahead().remaining, errors=2.0)
+
+
+def test_expectations_follow_the_data_and_the_circumstances(session, instant):
     instant(bolder)
     session.refine(5)
-    assert session.expected is not None
+    seen = [session.expected]
     session.limit(-0.5, 0.5)
-    assert session.expected is None
+    seen.append(session.expected)
+    assert seen[1].upper < seen[0].upper  # small covariates say little about their coefficient
     assert "the policy was refined" in session.circumstances()[-1]
     session.undo()
-    assert session.expected is not None
+    assert session.expected == seen[0]
     session.correct(1, 0.6)
     assert session.state.refinement.outdated
+    assert session.expected == from_here(session) != seen[0]
+
+
+def test_before_anything_is_measured_the_bounds_of_refining_count(session, instant):
+    session.undo()
+    instant(bolder)
+    session.refine(5)
+    assert (session.expected.lower, session.expected.upper) == (0.5, 0.6)
+    session.limit(-0.5, 0.5)
     assert session.expected is None
 
 

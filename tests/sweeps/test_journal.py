@@ -30,7 +30,7 @@ def test_half_a_line_is_cut_off_before_the_next_is_written(path):
     assert [log["op"] for log in JournalFileBackend(str(path)).read_logs(0)] == [1, 2, 4]
     path.write_bytes(b'{"only')
     JournalFile(path).append_logs([{"op": 5}])
-    assert json.loads(path.read_text()) == {"op": 5}
+    assert json.loads(path.read_text()) == {"op": 5, "crc32": "7f648efc"}
 
 
 def test_a_full_disk_is_told_from_one_that_is_away(path, monkeypatch):
@@ -84,3 +84,16 @@ def test_a_brief_journal_leaves_out_the_settings_of_trials_that_are_over(make, m
     for found in (brief, study.load(brief=True)):
         assert [t.values for t in found.trials] == [t.values for t in study.load().trials]
     assert study.load(brief=True).trials[1].params == {}
+
+
+def test_a_changed_line_is_refused_and_half_a_line_is_told(path, caplog):
+    JournalFile(path).append_logs([{"op": 1, "value": 0.5}, {"op": 2}])
+    whole = path.read_bytes()
+    path.write_bytes(whole.replace(b"0.5", b"0.7"))
+    with pytest.raises(RunFolderError, match=r"line 1 of .*got other than was written"):
+        list(JournalFile(path).read_logs(0))
+    path.write_bytes(b'{"op":1}\n' + whole)  # of an earlier version
+    assert [log["op"] for log in JournalFile(path).read_logs(0)] == [1, 1, 2]
+    path.write_bytes(whole[:-5])
+    assert [log["op"] for log in JournalFile(path).read_logs(0)] == [1]
+    assert "The last line" in caplog.text

@@ -22,6 +22,7 @@ from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
 from scorebed.training.matching import (
     MarginalMatching,
     SlicedMatching,
+    Weights,
     matching_terms,
     mean_weights,
     score_loss,
@@ -132,3 +133,56 @@ def test_sliced_score_matching_refuses_designs_without_a_smooth_density():
     sampler = make_sampler("uniform", TASK)
     with pytest.raises(InvalidValueError, match="UniformBox, expected designs with a smooth"):
         SlicedMatching().supports(TASK, sampler)
+
+
+class Linear(Score):
+    """s_y = a y, s_ξ = b ξ."""
+
+    a: jax.Array
+    b: jax.Array
+
+    def __call__(self, ys, xis):
+        return ScoreValue(self.a * ys, self.b * xis)
+
+    @property
+    def nle(self):
+        return 0
+
+
+@functools.cache
+def compiled():
+    def loss(lambda_y, lambda_xi, a, b):
+        options = {"batch": 64, "policy": None, "key": jr.key(0)}
+        weights, score = Weights(lambda_y, lambda_xi, 0.0), Linear(a, b)
+        return SlicedMatching().terms(score, TASK, GAUSSIAN, weights, **options)["sliced"]
+
+    return jit_once(loss)
+
+
+def sliced(*numbers):
+    """The sliced loss on one batch: λ_y, λ_ξ, and `Linear`'s a and b."""
+    return float(compiled()(*map(jnp.float32, numbers)))
+
+
+def test_the_sliced_loss_of_a_batch_has_the_weight_of_its_own_part_on_each():
+    """∂S_y/∂y = a: what is odd in a is λ_y a T d_y, whatever was drawn. What is even in b is
+    λ_u b² ‖ξ‖²/2, and in proportion to the weight of designs alone.
+    """
+    odd = sliced(4.0, 0.25, 0.3, 0.0) - sliced(4.0, 0.25, -0.3, 0.0)
+    assert odd == pytest.approx(2 * 4.0 * 0.3 * TASK.horizon, rel=1e-4)
+    even = [
+        sliced(y, xi, 0.3, 0.5) + sliced(y, xi, 0.3, -0.5) - 2 * sliced(y, xi, 0.3, 0.0)
+        for y, xi in ((4.0, 0.25), (1.0, 0.25), (4.0, 1.0))
+    ]
+    np.testing.assert_allclose(np.asarray(even) / even[0], [1, 1, 4], rtol=1e-3)
+
+
+def test_the_sliced_loss_counts_outcomes_in_units_of_their_spread():
+    """λ_y is the variance of the outcomes: 1,024 of them tell it to a tenth, and their standard
+    deviation, or its inverse, would be off by more.
+    """
+    found = SlicedMatching().automatic_weights(TASK, GAUSSIAN, relative=0.0, key=jr.key(0))
+    runs = jit_once(lambda key: pilot_runs(TASK, GAUSSIAN, count=4096, key=key))(jr.key(1))
+    np.testing.assert_allclose(found.y, np.var(runs.ys, axis=(0, 1)), rtol=0.15)
+    np.testing.assert_allclose(found.xi, np.square(TASK.designs.loss_unit))
+    assert abs(float(found.y[0]) ** 0.5 / float(found.y[0]) - 1) > 0.2

@@ -1,5 +1,7 @@
 """Stage 2 with the exact score reaches the optimum that is known."""
 
+import math
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -14,7 +16,7 @@ from scorebed.policies.static import Static
 from scorebed.rollout import simulate
 from scorebed.scores.exact import ExactScore
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.training.policy import faster_noise, train_policies
+from scorebed.training.policy import best_policy, faster_noise, train_policies
 
 TASK = LinearGaussian()
 
@@ -73,3 +75,18 @@ def test_a_false_claim_of_additive_noise_stops_the_training():
     policies = eqx.filter_vmap(static)(jr.split(jr.key(0), 2))
     with pytest.raises(ScorebedError, match="additive"):
         train_policies(Loud(), ExactScore(TASK), policies, steps=1, key=jr.key(1))
+
+
+def test_policies_without_a_finite_bound_are_compared_in_silence():
+    """NumPy warns of a maximum of nothing but NaN; the first policy with a number wins."""
+    policies, seen = [static(jr.key(i)) for i in range(3)], []
+    values = iter([math.nan, math.nan, 1.5])
+    found = best_policy(
+        TASK,
+        policies,
+        estimate=lambda _: next(values),
+        on_policy=lambda *said: seen.append(said),
+        key=jr.key(0),
+    )
+    assert found.number == 2
+    assert seen == [(1, -math.inf), (2, -math.inf), (3, 1.5)]

@@ -221,7 +221,8 @@ def test_the_page_shows_design_history_posterior_and_pictures(page, begun, hub):
     ):
         assert f"{value:.{digits}g}".replace("-", "−") in known
     assert f"Effective sample size {int(posterior.ess)} of 2048" in known
-    assert "1.1 to 1.3 expected by the end" in known
+    expected = session.expected
+    assert f"{expected.lower:.3g} to {expected.upper:.3g} expected by the end" in known
     assert known.count("<svg") == 3
     assert known.count('role="img" aria-label="') == 3
 

@@ -246,7 +246,8 @@ def test_a_whole_experiment_by_clicking_and_typing_with_a_witness_and_a_killed_s
         me.locator("#y-0").fill("60")
         me.keyboard.press("Enter")
         expect(me.locator("#entry-error")).to_contain_text("never stored twice")
-        server.start()
+        with me.expect_response(lambda r: r.url.endswith("/knowledge") and r.ok):
+            server.start()  # and the posterior is in view again, by which outcomes are judged
         expect(me.locator("#offline")).to_be_hidden()
         assert me.locator("#now .big").all_inner_texts() == second
         assert me.locator("#y-0").input_value() == "60"

@@ -44,7 +44,7 @@ def experiment(task, y=0.3, x=0.1):
         )
         for t in (1, 2, 3)
     )
-    return ExperimentState(task.horizon, 9, taken, ProposedDesign(9, 4, (0.2,) * dx, ""))
+    return ExperimentState(task.horizon, 9, taken, (ProposedDesign(9, 4, (0.2,) * dx, ""),))
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -167,7 +167,7 @@ def _tight(run: OpenRun, progress: Progress) -> dict[str, float]:
         progress.end(str(found))
         run.folder.write_json_atomic(TIGHT_FILE, dataclasses.asdict(found))
     kept: Any = run.folder.read_json(TIGHT_FILE)
-    return dict(kept)
+    return {name: value for name, value in kept.items() if name != "groups"}
 
 
 def _run(

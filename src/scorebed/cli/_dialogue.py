@@ -8,12 +8,13 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from scorebed.cli._output import LEFT, RIGHT, TEXT, print_table, print_text
+from scorebed.cli._output import LEFT, RIGHT, TEXT, print_progress, print_table, print_text
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
 from scorebed.session.events import Change, Kind, ProposedDesign, StepRecord, Vector
 from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import IMPROBABLE, QUANTILES, MarginalSummary
 from scorebed.session.session import Session
+from scorebed.session.side_by_side import check_count
 from scorebed.session.validation import ParsedEntry, parse_entry, parse_limits, parse_numbers
 from scorebed.tasks.spaces import Quantity
 
@@ -25,7 +26,8 @@ HELP = """\
 numbers        the outcome, with blanks between numbers:  0.52  or  1.5 -2e-3
 numbers @ xi   the outcome, and the design used if it was not the one proposed:  0.52 @ 1.25
 u              undo: take the last step or change back
-s              skip this step, because the trial failed (only where steps are independent)
+2: numbers     of several designs at once, the outcome of design 2
+s, or s 2      skip this step, or that design: the trial failed (only where steps are independent)
 c STEP ...     correct a step's outcome, and its design if given:  c 2 0.48  or  c 2 0.48 @ 1.3
 n TEXT         keep a note with this step
 w ...          what if: the design that would follow an outcome:  w 0.3; alone, from low to high
@@ -50,9 +52,10 @@ class Dialogue:
     or `q` is entered.
     """
 
-    def __init__(self, session: Session, *, resume: str):
+    def __init__(self, session: Session, *, resume: str, at_once: int = 1):
         self.session, self.task, self._resume = session, session.task, resume
-        self._proposal: ProposedDesign | None = None
+        self._at_once = check_count(session.task, at_once)
+        self._pending: tuple[ProposedDesign, ...] = ()  # as shown
         self._problem = ""  # with the posterior, shown once
         if isinstance(sys.stdin, io.TextIOWrapper):
             sys.stdin.reconfigure(errors="replace")
@@ -67,6 +70,9 @@ class Dialogue:
         if state.records or not self.task.has_density:
             self._show_knowledge()
         try:
+            if sys.stdin.isatty():  # a person, who would wait for it at the first entry
+                print_progress("compiling, so that no entry waits later ...")
+                self.session.warm(lambda part: print_progress(f"  {part}"))
             while self._turn():
                 pass
         except KeyboardInterrupt:
@@ -83,7 +89,7 @@ class Dialogue:
             print_text(
                 "All steps are taken: f finishes the experiment, u takes the last step back."
             )
-            self._proposal, prompt = None, "> "
+            self._pending, prompt = (), "> "
         else:
             prompt = self._show_design_or_why_not()
         line = self._read(prompt)
@@ -103,8 +109,11 @@ class Dialogue:
         elif line == "u":
             undone = self.session.undo()
             print_text("undone: the end" if undone is None else f"undone: {self._in_words(undone)}")
-        elif line == "s":
-            print_text(f"stored: {self._in_words(self.session.skip(step=self.session.state.step))}")
+        elif command == "s":
+            number = None if not rest else self._numbered(f"{rest.strip()}:")[0].id
+            step = self.session.state.step if number is None else None
+            skipped = self.session.skip(step=step, proposal=number)
+            print_text(f"stored: {self._in_words(skipped)}")
         elif line == "h":
             self._show_history()
         elif line == "f":
@@ -126,19 +135,39 @@ class Dialogue:
             self._enter(line)
 
     def _enter(self, line: str) -> None:
-        proposal = self._proposal
-        if proposal is None:
+        if not self._pending:
             why = (
                 "f, u or q: no step is left"
                 if self.session.state.complete
                 else "a command, while there is no design"
             )
             raise ConflictError("an entry", got=f"'{line[:40]}'", expected=why, fix="? for help.")
-        entry = parse_entry(self.task, line)
-        if self._sure(entry, None):
+        proposal, values = self._numbered(line)
+        entry = parse_entry(self.task, values)
+        at = entry if entry.xi is not None else entry._replace(xi=proposal.design)
+        if self._sure(at, None):
             record = self.session.observe(entry, proposal=proposal.id)
             print_text(f"stored: {self._in_words(record)}")
             self._show_knowledge()
+
+    def _numbered(self, line: str) -> tuple[ProposedDesign, str]:
+        """The design that an entry is about, and the entry: of several, its number stands before a
+        colon.
+        """
+        number, colon, values = line.partition(":")
+        if not colon and len(self._pending) == 1:
+            return self._pending[0], line
+        found = next((p for p in self._pending if str(p.step) == number.strip()), None)
+        if not colon or found is None:
+            raise InvalidValueError(
+                "an entry",
+                got=f"'{line[:40]}'",
+                expected="the number of a design that is shown, a colon, and its outcome",
+                fix=f"for example {self._pending[0].step}: 0.52"
+                if self._pending
+                else "? for help.",
+            )
+        return found, values.strip()
 
     def _correct(self, rest: str) -> None:
         number, _, values = rest.strip().partition(" ")
@@ -227,30 +256,40 @@ class Dialogue:
             return self._show_design()
         except ScorebedError as error:
             print_text(_one_line(error))
-            self._proposal = None
+            self._pending = ()
             return "> "
 
     def _show_design(self) -> str:
-        """The design and what to expect, unless they were shown already; gives the prompt."""
-        proposal = self.session.propose()
-        if proposal != self._proposal:
-            self._proposal = proposal
-            print_text(f"\nstep {proposal.step} of {self.session.state.horizon}: measure at")
-            width = max(len(q.name) for q in self.task.designs.quantities)
-            for quantity, value in zip(self.task.designs.quantities, proposal.design, strict=True):
-                print_text(
-                    f"    {quantity.name:<{width}}  {quantity.show(value)} {quantity.unit}".rstrip()
-                )
-            try:
-                expected = self.session.predictive(proposal.design)
-            except ScorebedError:
-                expected = ()
-            for m in expected:
-                print_text(f"  expected {m.quantity.name}: {_expected(m)}")
-            limited = wanted_sentence(proposal, self.task.designs.quantities)
-            for sentence in (*((limited,) if limited else ()), *self.session.warnings()):
+        """The designs and what to expect, unless they were shown already; gives the prompt."""
+        shown, self._pending = self._pending, self.session.ask(self._at_once)
+        several = len(self._pending) > 1
+        new = [proposal for proposal in self._pending if proposal not in shown]
+        for proposal in new:
+            self._show_proposal(proposal, "design" if several else "step")
+        if several and shown and self._pending != shown:
+            waiting = ", ".join(str(each.step) for each in self._pending)
+            print_text(f"designs that wait for an outcome: {waiting}")
+        if new:
+            for sentence in self.session.warnings():
                 print_text(f"  {sentence}")
-        return ", ".join(map(_asked, self.task.outcomes)) + " > "
+        asked = ", ".join(map(_asked, self.task.outcomes))
+        return f"design: {asked} > " if several else f"{asked} > "
+
+    def _show_proposal(self, proposal: ProposedDesign, kind: str) -> None:
+        print_text(f"\n{kind} {proposal.step} of {self.session.state.horizon}: measure at")
+        width = max(len(q.name) for q in self.task.designs.quantities)
+        for quantity, value in zip(self.task.designs.quantities, proposal.design, strict=True):
+            print_text(
+                f"    {quantity.name:<{width}}  {quantity.show(value)} {quantity.unit}".rstrip()
+            )
+        try:
+            expected = self.session.predictive(proposal.design)
+        except ScorebedError:
+            expected = ()
+        for m in expected:
+            print_text(f"  expected {m.quantity.name}: {_expected(m)}")
+        if limited := wanted_sentence(proposal, self.task.designs.quantities):
+            print_text(f"  {limited}")
 
     def _show_knowledge(self) -> None:
         """The posterior table with a drawn marginal each, and the information gained."""
@@ -299,6 +338,8 @@ class Dialogue:
         )
         if scope := self.session.scope():
             print_text(scope)
+        if advice := self.session.stopping_sentence():
+            print_text(advice)
 
     def _show_circumstances(self, otherwise: str) -> None:
         """What is different from training by now."""

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+from scorebed._platform import interrupt
+
 INTERRUPTED = 130
 AGAIN_AFTER = 0.02
 
@@ -47,6 +49,6 @@ def _interrupt(signum: int, frame: FrameType | None) -> None:
 def _deliver_again(unraisable: Any) -> None:
     if issubclass(unraisable.exc_type, KeyboardInterrupt):
         main = threading.main_thread().ident
-        threading.Timer(AGAIN_AFTER, signal.pthread_kill, (main, signal.SIGINT)).start()
+        threading.Timer(AGAIN_AFTER, interrupt, (main,)).start()
     else:
         sys.__unraisablehook__(unraisable)

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,6 +15,9 @@ from scorebed.errors import require
 
 if TYPE_CHECKING:
     from scorebed.cluster.pool import Pool
+
+
+WORKER = 256 * 2**20  # bytes of a process that has imported JAX, at the least
 
 
 @Parameter(name="*")
@@ -67,6 +71,16 @@ class ManyOptions:
             expected="a cluster that runs, or one to be started",
             fix="leave one of them out.",
         )
+        if not self.slurm:
+            require_room_for(self.workers)
+        tls = (self.tls_ca_file, self.tls_cert, self.tls_key)
+        require(
+            self.dask is not None or tls == (None, None, None),
+            "--dask-tls-ca-file, --dask-tls-cert and --dask-tls-key",
+            got="one of them without --dask",
+            expected="the address of a cluster that is reached by them",
+            fix="add --dask ADDRESS, or leave them out.",
+        )
 
     @property
     def one(self) -> bool:
@@ -107,6 +121,18 @@ class ManyOptions:
             print_json({"script": str(path)})
         else:
             print_text(f"{path}: look at its time and memory, then: sbatch {path}")
+
+
+def require_room_for(workers: int) -> None:
+    """Refuse more processes on this machine than its memory holds."""
+    room = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // WORKER
+    require(
+        workers <= max(1, room),
+        "--workers",
+        got=f"{workers:,} processes of about {WORKER / 2**20:.0f} MiB each",
+        expected=f"at most {room:,} in the memory of this machine",
+        fix="take as many as there are cores.",
+    )
 
 
 HERE = ManyOptions()  # this process does the work itself

@@ -57,6 +57,13 @@ def print_text(text: str) -> None:
     stdout_console().print(text)
 
 
+def print_progress(text: str) -> None:
+    """A sign of life for a person who waits at a terminal; nothing anywhere else."""
+    if sys.stderr.isatty():
+        sys.stderr.write(f"{text}\n")
+        sys.stderr.flush()
+
+
 def print_table(columns: Mapping[str, Column], rows: Sequence[Sequence[str]]) -> None:
     """Aligned columns; `columns` maps their headings to their kinds. Names and numbers are never
     cut.

@@ -33,8 +33,17 @@ class RunParts:
 
     def read(self) -> "UserParts":
         """Execute the files that are named, and no others."""
-        from scorebed.runs.user_parts import read_parts
+        from scorebed.errors import require
+        from scorebed.runs.user_parts import is_from_file, read_parts
 
+        for field, name in dataclasses.asdict(self).items():
+            require(
+                name is None or is_from_file(name),
+                f"--{field.replace('_', '-')}",
+                got=f"'{name}'",
+                expected="FILE.py:NAME",
+                fix="leave it out: a run knows what is built in.",
+            )
         return read_parts(self.names())
 
     def names(self) -> "PartNames":

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from scorebed.bounds.base import Bound, Bounds
     from scorebed.cli._progress import Bars
     from scorebed.policies.base import Policy
+    from scorebed.runs.load import Run
     from scorebed.runs.shared_bounds import AskedBound
     from scorebed.tasks.base import Task
 
@@ -51,6 +52,9 @@ def evaluate(
     seed: Annotated[
         FromZero, Parameter(help="Seed of the draws; those of training are never used again.")
     ] = 0,
+    long: Annotated[
+        bool, Parameter(negative="", help="Begin even if it takes more than a day.")
+    ] = False,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     many: ManyOptions = HERE,
     as_json: Json = False,
@@ -76,6 +80,8 @@ def evaluate(
             out=run / "evaluate.json",
         )
         return
+    if not long:
+        _require_day(chosen, loaded, asked, workers=many.workers)
     bars.begin("bounds", 0, 0)
 
     def on_group(done: int, total: int) -> None:
@@ -123,6 +129,17 @@ def evaluate(
             f"designs cost {cost['cost']:.4g} ± {cost['cost_se']:.2g} on average, "
             f"{cost['cost_nats']:.3f} nats"
         )
+
+
+def _require_day(chosen: "Bound", run: "Run", asked: "AskedBound", *, workers: int) -> None:
+    """Refuse sizes that take more than a day, shared out among so many workers."""
+    from scorebed.runs.estimate import bound_seconds, require_day
+
+    usual = (getattr(chosen, "outer", 0), getattr(chosen, "inner", 0))
+    sizes = (asked.outer or usual[0], asked.inner or usual[1])
+    seconds = bound_seconds(chosen, run.task, run.policy, *sizes) / workers
+    names = "--outer and --inner"
+    require_day(names, seconds, fix="take smaller ones, or more --workers")
 
 
 def _tight(

@@ -4,13 +4,14 @@ import contextlib
 import shlex
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from scorebed.cli._numbers import Count, FromZero
 from scorebed.cli._output import Json, print_json
 from scorebed.cli._parts import RunParts
+from scorebed.cli._worth import PricePerNat, StopBelow
 
 
 def live(
@@ -44,6 +45,12 @@ def live(
             "coordinate.",
         ),
     ] = None,
+    parallel: Annotated[
+        Count,
+        Parameter(help="Instruments that measure at once: so many designs wait for outcomes."),
+    ] = 1,
+    price_per_nat: PricePerNat = None,
+    stop_below: StopBelow = None,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
@@ -59,17 +66,30 @@ def live(
     loaded = load(run, **parts.read()._asdict())
     allowed = None if limits is None else parse_limits(loaded.task, limits)
     with Session.open(
-        loaded, db=db, experiment=experiment, seed=seed, steps=steps, limits=allowed
+        loaded,
+        db=db,
+        experiment=experiment,
+        seed=seed,
+        steps=steps,
+        limits=allowed,
+        price_per_nat=price_per_nat,
+        stop_below=stop_below,
     ) as session:
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-            Dialogue(session, resume=_again(run, db, parts, session.name)).hold()
+            kept = {
+                "--parallel": None if parallel == 1 else parallel,
+                "--price-per-nat": price_per_nat,
+                "--stop-below": stop_below,
+            }
+            again = _again(run, db, parts, session.name, kept)
+            Dialogue(session, resume=again, at_once=parallel).hold()
         if as_json:
             print_json(session.summary())
 
 
-def _again(run: Path, db: Path | None, parts: RunParts, name: str) -> str:
+def _again(run: Path, db: Path | None, parts: RunParts, name: str, kept: dict[str, Any]) -> str:
     """The command that goes on with an experiment."""
-    options = {"--db": db, **parts.options(), "--experiment": name}
+    options = {"--db": db, **parts.options(), "--experiment": name, **kept}
     words = [
         word
         for option, value in options.items()

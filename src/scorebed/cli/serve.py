@@ -8,9 +8,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from scorebed.cli._numbers import FromZero
-from scorebed.cli._output import Json, print_json, print_text
+from scorebed.cli._numbers import Count, FromZero
+from scorebed.cli._output import Json, print_json, print_progress, print_text
 from scorebed.cli._parts import RunParts
+from scorebed.cli._worth import PricePerNat, StopBelow
 
 
 def serve(
@@ -26,6 +27,12 @@ def serve(
     db: Annotated[
         Path | None, Parameter(help="The file of experiments; RUN/live.sqlite if left out.")
     ] = None,
+    parallel: Annotated[
+        Count,
+        Parameter(help="Instruments that measure at once: so many designs wait for outcomes."),
+    ] = 1,
+    price_per_nat: PricePerNat = None,
+    stop_below: StopBelow = None,
     parts: RunParts = RunParts(),  # noqa: B008 (cyclopts reads the default, nothing changes it)
     as_json: Json = False,
 ) -> None:
@@ -50,6 +57,7 @@ def serve(
             f"pip install 'scorebed[web]'."
         ) from missing
     from scorebed.runs.load import load
+    from scorebed.session.stopping import StoppingRule
 
     def ready(link: str, token: str) -> None:
         if as_json:
@@ -63,4 +71,13 @@ def serve(
                 )
         sys.stdout.flush()
 
-    server.serve(load(run, **parts.read()._asdict()), host=host, port=port, db=db, on_ready=ready)
+    server.serve(
+        load(run, **parts.read()._asdict()),
+        host=host,
+        port=port,
+        db=db,
+        at_once=parallel,
+        rule=StoppingRule.of(price_per_nat, stop_below),
+        on_compiling=lambda: print_progress("compiling what the next design needs ..."),
+        on_ready=ready,
+    )

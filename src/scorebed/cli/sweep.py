@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import App, Parameter
 
+from scorebed.cli._many import require_room_for
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import (
     LEFT,
@@ -132,6 +133,8 @@ def work(
     """
     from scorebed.sweeps.study import open_study
 
+    if not slurm:
+        require_room_for(workers)
     opened = open_study(study)
     options = ["--lease", f"{lease:g}", *(["--task", task] if task else [])]
     if slurm:

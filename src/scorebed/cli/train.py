@@ -103,6 +103,9 @@ def train(
     ] = 1,
     hosts: HostOptions = HostOptions(),  # noqa: B008 (cyclopts reads it, nothing changes it)
     many: ManyOptions = HERE,
+    long: Annotated[
+        bool, Parameter(negative="", help="Begin even if it takes more than a day.")
+    ] = False,
     out: Annotated[
         Path | None, Parameter(help="Folder of the run; runs/TASK-METHOD-N if left out.")
     ] = None,
@@ -159,6 +162,7 @@ def train(
             spending=spending,
             parts=parts,
             devices=devices,
+            long=long,
         )
         with device_mesh(devices):
             run = plan(request)

@@ -9,7 +9,7 @@ divided out:
 (the Jacobian of `constrain` is in both terms and cancels). Only designs of that sampler, drawn
 before any data, may train it: the rollouts of a policy have another density, which is unknown.
 Where the sampler has no density either, a flow of y alone, given u, does the same work. All of
-flowjax that scorebed uses is in this file."""
+flowjax that scorebed uses is in this file, and imported when a flow is made."""
 
 import abc
 import math
@@ -18,10 +18,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from flowjax.bijections import MaskedAutoregressive, RationalQuadraticSpline
-from flowjax.distributions import StandardNormal
-from flowjax.flows import masked_autoregressive_flow
-from flowjax.utils import get_ravelled_pytree_constructor
 from jaxtyping import Array, Float, PRNGKeyArray, Scalar
 
 from scorebed._jit import jit_once
@@ -201,6 +197,11 @@ def _spline_flow(size: int, given: int | None, sizes: FlowSizes, *, key: PRNGKey
     """A masked autoregressive flow with rational-quadratic splines over N(0, I). Not for use inside
     of a compiled function.
     """
+    from flowjax.bijections import MaskedAutoregressive, RationalQuadraticSpline
+    from flowjax.distributions import StandardNormal
+    from flowjax.flows import masked_autoregressive_flow
+    from flowjax.utils import get_ravelled_pytree_constructor
+
     layers, width, depth, bins, interval = sizes
     require(
         min(layers, width, depth, bins - 1) >= 1 and 0 < interval < math.inf,

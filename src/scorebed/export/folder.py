@@ -18,7 +18,9 @@ from typing import Any
 import equinox as eqx
 import numpy as np
 
+from scorebed._platform import sync_folder
 from scorebed.errors import InvalidValueError, RunFolderError, ScorebedError
+from scorebed.export.imitation import Imitation, imitated
 from scorebed.export.programs import (
     NAMES,
     NOISE,
@@ -30,7 +32,7 @@ from scorebed.export.programs import (
 )
 from scorebed.runs import strict_json
 from scorebed.runs.artifacts import fingerprint
-from scorebed.runs.durable import explained, sync_folder, write_new
+from scorebed.runs.durable import explained, write_new
 from scorebed.runs.env import environment
 from scorebed.runs.load import Run, load
 from scorebed.runs.serialisation import digest, encode_leaves
@@ -42,12 +44,23 @@ FORMAT, VERSION = "scorebed-export", 1
 SEEDS = 256  # the ONNX form has the noise of this many
 
 
-def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
+def export_policy(
+    run: Run | Path | str,
+    path: Path | str,
+    *,
+    distil: str | None = None,
+    experiments: int = 512,
+    outer: int = 256,
+) -> dict[str, Any]:
     """Write the policy of a run to a folder that works without scorebed.
 
     Arguments:
         run: the run, or the path of its folder.
         path: the folder to make; its parent must exist.
+        distil: a kind of network, by name, that is trained to imitate the policy and written in its
+            place: for policies that need the model, and computers that cannot run them.
+        experiments: simulated experiments to imitate.
+        outer: experiments in which tight bounds say what the network loses.
 
     Returns:
         The manifest, as in the folder's `manifest.json`.
@@ -69,7 +82,8 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
             expected="a new one, because nothing is ever overwritten",
             fix="choose another with --out.",
         )
-    files, manifest = _contents(run)
+    lost = None if distil is None else imitated(run, distil, experiments, outer)
+    files, manifest = _contents(run, lost)
     with explained("making the folder", path):
         path.mkdir()
     try:
@@ -84,8 +98,10 @@ def export_policy(run: Run | Path | str, path: Path | str) -> dict[str, Any]:
     return manifest
 
 
-def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
+def _contents(run: Run, imitation: Imitation | None) -> tuple[dict[str, bytes], dict[str, Any]]:
     """Every file of the folder, and the manifest; in memory, so that a failure leaves no folder."""
+    if imitation is not None:
+        run = eqx.tree_at(lambda run: run.policy, run, imitation.policy)
     if reason := run.policy.unwrapped.not_exported:
         raise InvalidValueError(
             f"the run {run.path}",
@@ -110,9 +126,9 @@ def _contents(run: Run) -> tuple[dict[str, bytes], dict[str, Any]]:
     onnx_files, onnx = _onnx_form(programs)
     files |= onnx_files
     files |= {name: _script(name) for name in ("client.py", "policy.py")}
-    manifest = _manifest(run, programs, onnx) | {
-        "files": {name: digest(data) for name, data in sorted(files.items())}
-    }
+    about = {} if imitation is None else imitation.manifest(digest(files["policy.safetensors"]))
+    manifest = _manifest(run, programs, onnx) | about
+    manifest |= {"files": {name: digest(data) for name, data in sorted(files.items())}}
     files["manifest.json"] = (strict_json.dumps(manifest, indent=2) + "\n").encode()
     files["README.md"] = _readme(manifest).encode()
     sums = "".join(f"{digest(data)}  {name}\n" for name, data in sorted(files.items()))
@@ -214,6 +230,19 @@ Designs: {designs}. Outcomes: {outcomes}.
 shows the next design, asks for the outcome, stores both in `tuesday.jsonl`, and continues there
 when started again. The last number is the seed of the policy's noise{noise}. {without_jax}
 
-The designs are those of `scorebed live` for the same outcomes and seed. There is no posterior:
+{_whose_designs(manifest)} There is no posterior:
 this folder does not contain the model.
 """
+
+
+def _whose_designs(manifest: dict[str, Any]) -> str:
+    if "distilled" not in manifest:
+        return "The designs are those of `scorebed live` for the same outcomes and seed."
+    made = manifest["distilled"]
+    lost = (
+        f"In {made['outer']} experiments it was behind that policy by {made['behind']:.3f} ± "
+        f"{made['behind_se']:.3f} nats (tight lower bounds)."
+        if made["outer"]
+        else "What it loses has not been measured, because the model has no density."
+    )
+    return f"This network imitates the run's policy, {made['of']}. {lost}"

@@ -21,8 +21,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Scalar
-from scipy.special import ndtri
-from scipy.stats.qmc import Sobol
 
 from scorebed.errors import InvalidValueError
 from scorebed.tasks.base import Gaussian, State, Task
@@ -79,6 +77,9 @@ def starts(count: int, dim: int) -> Float[np.ndarray, "J k"]:
     place and stay together."""
     if count == 1:
         return np.zeros((1, dim), np.float32)
+    from scipy.special import ndtri
+    from scipy.stats.qmc import Sobol  # which takes longer to import than JAX
+
     return ndtri(Sobol(dim, seed=0).random_base2((count - 1).bit_length())).astype(np.float32)[
         :count
     ]

@@ -18,7 +18,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 STARTS = 8  # particles tried as the first mean
 ROUNDS = 30
@@ -70,6 +69,8 @@ def _orders(cost: np.ndarray) -> np.ndarray:
     """
     count = cost.shape[1]
     if count > MOST_LISTED:
+        from scipy.optimize import linear_sum_assignment
+
         return np.stack([linear_sum_assignment(each)[1] for each in cost])
     listed = np.asarray(list(itertools.permutations(range(count))))
     total = cost[:, np.arange(count), listed].sum(-1)

@@ -24,8 +24,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Scalar
-from scipy.special import ndtri
-from scipy.stats.qmc import Sobol
 
 from scorebed.inference.blocks import Balls, block_density, exchangeable_blocks
 from scorebed.inference.resampling import effective_sample_size, systematic_resample
@@ -84,6 +82,9 @@ def prior_cloud(points: Float[Array, "k S"]) -> Cloud:
 
 def spread_normals(count: int, dim: int) -> Float[np.ndarray, "n d"]:
     """Standard normal points, spread evenly, always the same ones."""
+    from scipy.special import ndtri
+    from scipy.stats.qmc import Sobol  # which takes longer to import than JAX
+
     points = Sobol(dim, seed=1).random_base2((count - 1).bit_length())[:count]
     return ndtri(np.clip(points, 1e-6, 1 - 1e-6)).astype(jnp.result_type(float))
 

@@ -6,7 +6,8 @@ prior, θ = f(z).
 A level picks the largest λ that keeps the effective sample size of the increment above a share of
 the particles, resamples, and moves every particle by several Metropolis steps that leave π_λ
 unchanged. The product of the mean increments estimates the marginal likelihood. blackjax supplies
-the level, its root finder and the Metropolis kernel; this is the only module that knows of it.
+the level, its root finder and the Metropolis kernel; this is the only module that knows of it, and
+imports it when it is needed: most runs never do.
 
 Moves are differential: z' = z + γ (z_a − z_b) + jitter, with a, b drawn from the particles as they
 were resampled. The differences within a mode have that mode's size and shape, those between modes
@@ -28,8 +29,6 @@ import jax
 import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
-from blackjax.mcmc.random_walk import RWState, build_rmh
-from blackjax.smc import base, ess, solver
 from jaxtyping import Array, Bool, Float, Int, Key, PRNGKeyArray, Scalar
 
 from scorebed.errors import require
@@ -178,6 +177,7 @@ def _temper(
     key: PRNGKeyArray,
 ) -> SMCPosterior:
     """Raise λ from 0 to 1."""
+    from blackjax.smc import base, ess, solver
 
     def level(loop: _Loop) -> _Loop:
         last = loop.level == levels - 1
@@ -231,6 +231,8 @@ def _move(
     parameters: None,
 ) -> tuple[_Particles, Scalar]:
     """Metropolis steps of all particles, and the share that was accepted."""
+    from blackjax.mcmc.random_walk import RWState, build_rmh
+
     del keys, parameters  # blackjax makes a key per particle, for moves that are written for one
     metropolis = build_rmh()
     others = particles.z

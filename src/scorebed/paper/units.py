@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from scorebed.errors import FolderInUseError, InvalidValueError, NewerFormatError
 from scorebed.paper.study import Study
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
 from scorebed.runs.durable import explained, make_folder, replace_file
 from scorebed.runs.lock import Lock
 from scorebed.runs.stage import Progress
@@ -109,12 +109,15 @@ def study_of_records(units: Sequence[Unit], study: Study) -> Study:
 
 def _read(unit: Unit, study: Study) -> UnitRecord | None:
     path = _path(unit, study)
-    if not path.is_file():
-        return None
+    return read_record(path) if path.is_file() else None
+
+
+def read_record(path: Path) -> UnitRecord:
+    """The record in a file."""
     with explained("reading", path):
         data = path.read_bytes()
     try:
-        values = strict_json.loads(data)
+        values = seal.unsealed(strict_json.loads(data))
         number, settings, result = values["format"], values["settings"], values["result"]
     except (ValueError, KeyError, TypeError) as error:
         raise InvalidValueError(
@@ -130,7 +133,7 @@ def _read(unit: Unit, study: Study) -> UnitRecord | None:
             expected=f"at most format {FORMAT}",
             fix="install a newer version of scorebed.",
         )
-    return UnitRecord(record_name(unit, study), settings, result)
+    return UnitRecord(path.stem, settings, result)
 
 
 def finished(units: Sequence[Unit], study: Study) -> dict[str, UnitRecord]:
@@ -204,7 +207,7 @@ def _result(unit: Unit, study: Study, *, progress: Progress) -> Mapping[str, Any
 def _keep(unit: Unit, study: Study, result: Mapping[str, Any]) -> UnitRecord:
     settings = _settings(unit, study)
     values = {"format": FORMAT, "hash": _hash(settings), "settings": settings, "result": result}
-    text = strict_json.dumps(values, indent=1) + "\n"
+    text = strict_json.dumps(seal.sealed(values), indent=1) + "\n"
     replace_file(_path(unit, study), text.encode())
     plain: Any = strict_json.loads(text)
     return UnitRecord(record_name(unit, study), plain["settings"], plain["result"])

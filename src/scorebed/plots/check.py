@@ -2,10 +2,13 @@
 few experiments with random designs.
 """
 
+from typing import Literal
+
 import jax
 import jax.random as jr
 import numpy as np
 from jaxtyping import PRNGKeyArray
+from matplotlib.axis import Axis
 from matplotlib.figure import Figure, FigureBase
 
 from scorebed._jit import jit_once
@@ -17,10 +20,12 @@ from scorebed.policies.random import RandomDesigns
 from scorebed.rollout import Trajectory, simulate
 from scorebed.samplers.paper import reference_sampler
 from scorebed.tasks.base import Task
+from scorebed.tasks.spaces import Quantity
 
 PREDICTED, SHOWN = 64, 3  # simulated experiments, and how many of them are drawn one by one
 LINE, PLANE = 61, 17  # designs along an axis at which the information gain of a step is estimated
 MOST = 3  # panels side by side
+TICKS = 10  # named values along an axis, at most
 
 
 def draw_check(task: Task, name: str, *, key: PRNGKeyArray) -> Figure:
@@ -81,18 +86,33 @@ def _information(figure: FigureBase, task: Task, *, key: PRNGKeyArray) -> None:
         return
     if space.dim == 2:
         x, y = axes(space, PLANE)
-        eig = one_step_eig(task, plane(x, y), outer=128, key=key).reshape(PLANE, PLANE)
+        eig = one_step_eig(task, plane(x, y), outer=128, key=key).reshape(len(x), len(y))
         ax = figure.subplots()
-        shades = ax.pcolormesh(x, y, eig.T, cmap=SHADES, shading="gouraud")
+        places = [_places(q, values) for q, values in zip(space.quantities, (x, y), strict=True)]
+        shading: Literal["nearest", "gouraud"] = "nearest" if space.listed else "gouraud"
+        shades = ax.pcolormesh(*places, eig.T, cmap=SHADES, shading=shading)
         figure.colorbar(shades, ax=ax, shrink=0.8)
-        ax.set_xlabel(str(space.quantities[0]), fontsize=8)
-        ax.set_ylabel(str(space.quantities[1]), fontsize=8)
+        _label(ax.xaxis, space.quantities[0])
+        _label(ax.yaxis, space.quantities[1])
         plain_axes(ax)
         return
     panels = figure.subplots(1, min(space.dim, MOST), squeeze=False, sharey=True)[0]
     for i, ax in enumerate(panels):
-        values = axes(space, LINE)[i]
-        ax.plot(values, one_step_eig(task, line(space, i, values), key=key), color=LINES[1])
-        ax.set_xlabel(str(space.quantities[i]), fontsize=8)
+        values, quantity = axes(space, LINE)[i], space.quantities[i]
+        eig = one_step_eig(task, line(space, i, values), key=key)
+        ax.plot(_places(quantity, values), eig, "o" if quantity.values else "-", color=LINES[1])
+        _label(ax.xaxis, quantity)
         ax.set_ylim(bottom=0)
         plain_axes(ax)
+
+
+def _places(quantity: Quantity, values: np.ndarray) -> np.ndarray:
+    """Where values stand along an axis: those of a list at equal distances."""
+    return np.arange(len(values)) if quantity.values else values
+
+
+def _label(axis: Axis, quantity: Quantity) -> None:
+    axis.set_label_text(str(quantity), fontsize=8)
+    if quantity.values:
+        shown = range(0, len(quantity.values), -(-len(quantity.values) // TICKS))
+        axis.set_ticks(list(shown), [quantity.show(quantity.values[i]) for i in shown])

@@ -12,9 +12,11 @@ from scorebed.policies.constrained import obedient
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
 from scorebed.policies.lookahead import Lookahead
+from scorebed.policies.lookahead_discrete import DiscreteLookahead
 from scorebed.policies.modes import Modes
 from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
+from scorebed.policies.receding_horizon import RecedingHorizon
 from scorebed.policies.static import Static
 from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
@@ -36,6 +38,11 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
     return RandomDesigns(paper_sampler(task))
 
 
+def _ahead(task: Task, *, key: PRNGKeyArray) -> Policy:
+    kind = DiscreteLookahead if task.discrete_outcomes else Lookahead
+    return kind(task, key=key)
+
+
 # Designs that every run is compared with.
 STATIC, RANDOM = "static", "random"
 # What greed reaches untrained, on tasks that it serves.
@@ -49,8 +56,9 @@ POLICIES: Registry[PolicyConstructor] = Registry(
         "attention": AttentionPolicy,
         "belief": Belief,
         "modes": Modes,
-        GREEDY: Lookahead,
+        GREEDY: _ahead,
         "plan": Plan,
+        "receding-horizon": RecedingHorizon,
         STATIC: _static,
         RANDOM: _random,
     },

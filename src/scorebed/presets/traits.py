@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scorebed.inference.modes import finds_modes
+from scorebed.inference.modes import MANY, finds_modes
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
 
@@ -15,6 +15,15 @@ def few_modes(task: Task) -> bool:
 def user_model(task: Task) -> bool:
     """Whether the model was written outside of the library."""
     return type(task).__module__.partition(".")[0] != __name__.partition(".")[0]
+
+
+def greed_serves(task: Task) -> bool:
+    """Whether looking one step ahead to outcomes that are finitely many serves the goal: the
+    information about all parameters, at no price, by designs that leave each other free.
+    """
+    free = task.constraint is None and task.cost is None and not has_nuisance(task)
+    discrete = task.discrete_outcomes and task.has_density and task.exchangeable_steps
+    return discrete and free and task.prior.dim <= MANY
 
 
 TRAITS: dict[str, Callable[[Task], bool]] = {
@@ -30,4 +39,5 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
     "discrete-believed": lambda task: (
         task.discrete_outcomes and task.has_density and task.states_follow_data
     ),
+    "discrete-ahead": greed_serves,
 }

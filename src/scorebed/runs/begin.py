@@ -12,11 +12,13 @@ import jax.random as jr
 
 from scorebed.errors import require
 from scorebed.inference.history import learn_history
+from scorebed.methods.base import Job
 from scorebed.methods.reading import method_class, own_table
 from scorebed.presets.reader import preset_values
 from scorebed.runs.artifacts import check_upfront, save, upfront_files
 from scorebed.runs.config import RunConfig, chosen_method, chosen_policies, make_config
 from scorebed.runs.durable import replace_file
+from scorebed.runs.estimate import fewest_seconds, require_day
 from scorebed.runs.execution import job_for
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.footprint import require_memory
@@ -30,6 +32,8 @@ from scorebed.runs.user_task import UserTask, compare_source
 from scorebed.tasks.base import Task
 from scorebed.tasks.continued import continued
 from scorebed.tasks.nuisance import check_interest
+
+MOST_TRAININGS = 100_000  # of one run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -55,6 +59,8 @@ class Request:
     """What comes from files of the user's."""
     devices: int = 1
     """Devices among which every batch is shared out."""
+    long: bool = False
+    """Whether it may take more than a day."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -117,6 +123,8 @@ def plan(request: Request) -> NewRun:
         expected="the option --minutes, which chooses the numbers of steps",
         fix="use --minutes X.",
     )
+    if not request.long:
+        _require_day(config, job)
     require(
         request.score is None or not config.fresh_scores,
         "--fresh-scores",
@@ -142,6 +150,26 @@ def plan(request: Request) -> NewRun:
     spending = request.spending
     config = config if spending is None else spending.apply(config, task)
     return NewRun(config=config, task=task, score=request.score, devices=request.devices)
+
+
+def _require_day(config: RunConfig, job: Job) -> None:
+    """Refuse sizes that no machine of this kind gets through in a day."""
+    evaluation, trainings = config.evaluation, config.policies * config.repeats
+    require(
+        trainings <= MOST_TRAININGS,
+        "policies and repeats",
+        got=f"{trainings:,} trainings",
+        expected=f"at most {MOST_TRAININGS:,}",
+        fix="take fewer of them.",
+    )
+    nle = config.trained_by.nle(job)
+    nle += job.task.horizon * config.repeats * evaluation.outer * (evaluation.inner + 1)
+    nle += job.task.horizon * trainings * evaluation.select_outer * (evaluation.select_inner + 1)
+    require_day(
+        "the run",
+        fewest_seconds(nle),
+        fix="take fewer --policies or --repeats, or smaller steps, batches or evaluation sizes",
+    )
 
 
 def _taken_over(request: Request, run: Path, method: str) -> dict[str, Any]:

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 
 from jaxtyping import PyTree
 
+from scorebed._platform import sync_folder
 from scorebed.errors import CheckpointError, require
 from scorebed.runs import strict_json
 from scorebed.runs.durable import (
     explained,
     make_folder,
     remove_leftovers,
-    sync_folder,
     temporary_beside,
     write_new,
 )

@@ -30,6 +30,7 @@ from scorebed.methods.settings import (
     settings_of,
     unknown_key,
 )
+from scorebed.runs import seal
 from scorebed.runs.durable import explained
 from scorebed.runs.sections import EvaluationConfig, HistoryConfig
 from scorebed.samplers import PAPER
@@ -287,6 +288,22 @@ def read_toml(path: Path) -> dict[str, Any]:
     """The values of a TOML file, unchecked but for its format number."""
     with explained("reading the configuration", path):
         data = path.read_bytes()
+    return parse_toml(data, where=str(path))
+
+
+def read_sealed_toml(path: Path) -> dict[str, Any]:
+    """The values of the configuration of a run, if it is the one that the run began with."""
+    with explained("reading the configuration", path):
+        data = path.read_bytes()
+    try:
+        seal.check_text(data)
+    except ValueError as error:
+        raise InvalidValueError(
+            f"the configuration {path}",
+            got=f"a changed one: {error}",
+            expected="the one that the run began with",
+            fix="use another copy; if you changed it on purpose, delete its last line.",
+        ) from None
     return parse_toml(data, where=str(path))
 
 

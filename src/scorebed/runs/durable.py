@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from scorebed._platform import sync_folder
 from scorebed.errors import DiskFullError, RunFolderError
 
 # EFBIG: a limit on the size of a file (ulimit -f), which is a full disk to the one who writes.
@@ -67,15 +68,6 @@ def replace_file(path: Path, data: bytes) -> None:
 def temporary_beside(path: Path) -> Path:
     """A fresh name in the same folder, recognised by `remove_leftovers`."""
     return path.with_name(f"{TEMPORARY}{path.name}-{secrets.token_hex(4)}")
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable: renaming alone does not."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def make_folder(folder: Path) -> None:

@@ -8,6 +8,7 @@ import platform
 from typing import Any
 
 from scorebed import __version__
+from scorebed._platform import usable_cores
 
 PACKAGES = ("jax", "jaxlib", "equinox", "optax", "numpy")
 
@@ -27,6 +28,6 @@ def environment() -> dict[str, Any]:
             "kind": device.device_kind,
             "count": jax.device_count(),
         },
-        "cores": {"machine": os.cpu_count(), "usable": len(os.sched_getaffinity(0))},
+        "cores": {"machine": os.cpu_count(), "usable": usable_cores()},
         "float64": bool(jax.config.read("jax_enable_x64")),
     }

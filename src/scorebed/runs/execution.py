@@ -244,7 +244,7 @@ class Execution:
         the untrained policy that looks ahead, and the references.
         """
         others: dict[str, tuple[Policy, str]] = {}
-        if self._trains:
+        if self.trains:
             fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
             others["untrained"] = fresh, "the same policy before training"
             if self.config.evaluation.greedy:
@@ -339,7 +339,7 @@ class Execution:
             upper_se_repeats=across_repeats([each.upper for each in bounds]),
             repeats=repeats if several else None,
             chosen=None if several else self._chosen(0) or None,
-            trained=None if self._trains or self.method.has_own_policy else False,
+            trained=None if self.trains or self.method.has_own_policy else False,
             **about(self.task),
             nle=self.ledgers.training.spent,
             nle_per_repeat=max(per_repeat) if several else None,
@@ -358,7 +358,7 @@ class Execution:
         )
 
     @property
-    def _trains(self) -> bool:
+    def trains(self) -> bool:
         """Whether the policy is trained at all."""
         return self.method.train(self.job, None, "policy-0-0", 1) is not None
 
@@ -628,6 +628,7 @@ class Execution:
         return GroupSums.read(kept[GROUPS]) if GROUPS in kept else None
 
     def _note_seconds(self, stage: str, seconds: float) -> None:
+        self.folder.truncate_metrics(stage, 0)  # of a life that ended before its bounds were kept
         self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
 
     def _all_seconds(self) -> dict[str, float]:

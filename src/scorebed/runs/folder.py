@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from scorebed._platform import sync_folder
 from scorebed.errors import RunFolderError, require
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
 from scorebed.runs.durable import (
     explained,
     make_folder,
     remove_leftovers,
     replace_file,
-    sync_folder,
 )
 from scorebed.runs.env import environment
 from scorebed.runs.lock import Lock
@@ -117,9 +117,9 @@ class RunFolder:
 
     def config(self) -> "RunConfig":
         """The resolved configuration."""
-        from scorebed.runs.config import from_values, read_toml
+        from scorebed.runs.config import from_values, read_sealed_toml
 
-        return from_values(read_toml(self.path / CONFIG))
+        return from_values(read_sealed_toml(self.path / CONFIG))
 
     def checkpoint_folder(self, stage: str) -> Path:
         """Where the checkpoints of a stage are: what `Checkpoints` is to be given."""
@@ -130,7 +130,8 @@ class RunFolder:
     def write_json_atomic(self, name: str, value: Any) -> None:
         """Write a JSON file, whole or not at all. Numbers that are not finite become null."""
         self._need_ownership()
-        replace_file(self._json_path(name), (strict_json.dumps(value, indent=2) + "\n").encode())
+        whole = seal.sealed(value) if isinstance(value, Mapping) else value
+        replace_file(self._json_path(name), (strict_json.dumps(whole, indent=2) + "\n").encode())
 
     def read_json(self, name: str) -> Json:
         """The value of a JSON file of the run."""
@@ -138,12 +139,12 @@ class RunFolder:
         with explained("reading", path):
             data = path.read_bytes()
         try:
-            return strict_json.loads(data)
+            return seal.unsealed(strict_json.loads(data))
         except ValueError as error:
             raise RunFolderError(
                 str(path),
                 got=f"'{error}'",
-                expected="strict JSON",
+                expected="strict JSON, as it was written",
                 fix="delete it and run the command that makes it.",
             ) from error
 
@@ -166,7 +167,7 @@ class RunFolder:
             expected="a string and a whole number",
             fix="name the stage and the step of every record.",
         )
-        line = (strict_json.dumps(record) + "\n").encode()
+        line = (strict_json.dumps(seal.sealed(record)) + "\n").encode()
         path = self.path / METRICS
         with explained("writing", path, needed=len(line)), path.open("ab", buffering=0) as file:
             before = file.tell()
@@ -203,7 +204,7 @@ class RunFolder:
 
         try:
             self.acquire()
-            replace_file(self.path / CONFIG, to_toml(config).encode())
+            replace_file(self.path / CONFIG, seal.sealed_text(to_toml(config)))
             with explained("making the run folder", self.path):
                 sync_folder(self.path.parent)
         except BaseException:
@@ -236,9 +237,11 @@ class RunFolder:
         with explained("reading", path):
             data = path.read_bytes()
         found = []
+        if data and not data.endswith(b"\n"):
+            self._warn(f"The last line of {path} is torn, as by a crash, and was left out.")
         for number, line in enumerate(data.split(b"\n")[:-1], start=1):
             try:
-                record = strict_json.loads(line)
+                record = seal.unsealed(strict_json.loads(line))
                 good = (
                     isinstance(record, dict)
                     and isinstance(record["stage"], str)

@@ -9,7 +9,7 @@ from scorebed.errors import InvalidValueError, require
 from scorebed.methods.base import Job, Method
 from scorebed.policies.base import Policy
 from scorebed.runs.artifacts import load_like, load_policy
-from scorebed.runs.config import RunConfig, from_values, read_toml
+from scorebed.runs.config import RunConfig, from_values, read_sealed_toml
 from scorebed.runs.execution import RECORD, job_for
 from scorebed.runs.folder import CONFIG, RunFolder
 from scorebed.runs.record import Record
@@ -58,7 +58,7 @@ class OpenRun(NamedTuple):
 
 def open_config(folder: RunFolder, parts: UserParts, *, strict: bool = False) -> RunConfig:
     """The configuration of a run whose method or kind of score may be the user's."""
-    values = read_toml(folder.path / CONFIG)
+    values = read_sealed_toml(folder.path / CONFIG)
     hand_over(values, parts, strict=strict)
     return from_values(values)
 

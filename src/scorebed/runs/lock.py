@@ -1,14 +1,20 @@
-"""One owner of a folder at a time, by `flock` on a file that holds the owner's process id.
+"""One owner of a folder at a time, by a lock on a file that holds the owner's process id.
 
 The kernel drops the lock when the owner ends, however it ends, so a lock is never stale; the file
 itself stays."""
 
-import fcntl
 import os
 import time
 import weakref
 from pathlib import Path
 
+from scorebed._platform import (
+    NOT_INHERITED,
+    in_forked_children,
+    overwrite,
+    process_lives,
+    try_lock,
+)
 from scorebed.errors import FolderInUseError
 from scorebed.runs.durable import explained
 
@@ -36,11 +42,10 @@ class Lock:
         if self.held:
             return
         with explained("locking", self.path):
-            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | NOT_INHERITED, 0o666)
             try:
                 self._wait_for(descriptor)
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+                overwrite(descriptor, f"{os.getpid()}\n".encode())
             except BaseException:
                 os.close(descriptor)
                 raise
@@ -58,13 +63,10 @@ class Lock:
         # to close its copy, and one that has just begun has yet to write its id: both pass within
         # PATIENCE.
         deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                owner = self._owner()
-                if _lives(owner) or time.monotonic() > deadline:
-                    raise self._in_use(owner) from None
+        while not try_lock(descriptor):
+            owner = self._owner()
+            if process_lives(owner) or time.monotonic() > deadline:
+                raise self._in_use(owner)
             time.sleep(0.01)
 
     def _in_use(self, owner: int) -> FolderInUseError:
@@ -83,18 +85,6 @@ class Lock:
             return 0
 
 
-def _lives(process: int) -> bool:
-    if process <= 0:
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True
-    return True
-
-
 def _let_go_in_children(lock: Lock) -> None:
     """A forked child inherits the lock and would keep it alive after its parent was killed: it
     closes its copy.
@@ -106,4 +96,4 @@ def _let_go_in_children(lock: Lock) -> None:
         if inherited is not None:
             inherited.release()
 
-    os.register_at_fork(after_in_child=let_go)
+    in_forked_children(let_go)

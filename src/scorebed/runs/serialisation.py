@@ -2,7 +2,8 @@
 
 A leaf is named by the way to it, "encoder.mlp.layers.0.weight". JAX and NumPy arrays are saved with
 their dtype and shape, typed PRNG keys by their key data; everything else in the tree (functions,
-static numbers) is the template's business. Files hold no code and loading them runs none."""
+static numbers) is the template's business. Files hold no code and loading them runs none. A
+checksum of everything stands in the header, by which a file with a flipped bit is refused."""
 
 import hashlib
 from collections.abc import Mapping
@@ -51,6 +52,7 @@ _KEY_IMPLS = ("threefry2x32", "rbg", "unsafe_rbg")
 class _Header(NamedTuple):
     keys: dict[str, str]
     metadata: dict[str, Json]
+    sha256: str  # empty in a file of an earlier version
 
 
 def save_leaves(path: Path, tree: PyTree, metadata: Mapping[str, Json] | None = None) -> None:
@@ -73,7 +75,9 @@ def read_metadata(path: Path) -> dict[str, Json]:
     """What `save_leaves` was given besides the arrays: enough to build the template, for who wrote
     it there.
     """
-    return _header(_read(path), str(path)).metadata
+    data = _read(path)
+    _arrays(data, str(path))  # which looks whether anything has changed
+    return _header(data, str(path)).metadata
 
 
 def leaf_names(tree: PyTree) -> list[str]:
@@ -100,8 +104,9 @@ def encode_leaves(tree: PyTree, metadata: Mapping[str, Json] | None = None) -> b
             expected=f"one of {', '.join(_DTYPES.values())}",
             fix="save it in another precision.",
         )
-    header = {"format": FORMAT, "keys": keys, "metadata": metadata or {}}
-    return safetensors.numpy.save(arrays, metadata={_HEADER: strict_json.dumps(header)})
+    header = _Header(keys, strict_json.plain(metadata or {}), "")
+    described = header._asdict() | {"format": FORMAT, "sha256": _content(header, arrays)}
+    return safetensors.numpy.save(arrays, metadata={_HEADER: strict_json.dumps(described)})
 
 
 def decode_leaves(data: bytes, like: PyTree, *, where: str) -> PyTree:
@@ -139,12 +144,13 @@ def _header(data: bytes, where: str) -> _Header:
         ours = strict_json.loads(strict_json.loads(data[8 : 8 + length])["__metadata__"][_HEADER])
         number, keys, metadata = ours["format"], ours["keys"], ours["metadata"]
         good = isinstance(number, int) and isinstance(keys, dict) and isinstance(metadata, dict)
+        good &= set(ours) <= {"format", "keys", "metadata", "sha256"}
     except (ValueError, TypeError, KeyError):
         good = False
     if not good:
         raise _damaged(where, "no header of ours")
     refuse_newer(number, FORMAT, where)
-    return _Header(keys, metadata)
+    return _Header(keys, metadata, str(ours.get("sha256", "")))
 
 
 def refuse_newer(number: int, ours: int, where: str) -> None:
@@ -159,8 +165,9 @@ def refuse_newer(number: int, ours: int, where: str) -> None:
 
 
 def _arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
+    header = _header(data, where)
     try:
-        return {
+        found = {
             name: np.frombuffer(view["data"], np.dtype(_DTYPES[view["dtype"]])).reshape(
                 view["shape"]
             )
@@ -170,6 +177,19 @@ def _arrays(data: bytes, where: str) -> dict[str, np.ndarray]:
         raise _damaged(where, f"arrays of type {error}") from error
     except (safetensors.SafetensorError, ValueError) as error:
         raise _damaged(where, f"'{error}'") from error
+    if header.sha256 not in ("", _content(header, found)):
+        raise _damaged(where, "a file that has changed since it was written")
+    return found
+
+
+def _content(header: _Header, arrays: Mapping[str, np.ndarray]) -> str:
+    """The sha256 of all that a file says, in whatever order it is written."""
+    said = hashlib.sha256(strict_json.dumps([FORMAT, header.keys, header.metadata]).encode())
+    for name in sorted(arrays):
+        array = np.asarray(arrays[name], order="C")
+        said.update(strict_json.dumps([name, array.dtype.name, array.shape]).encode())
+        said.update(array.tobytes())
+    return said.hexdigest()
 
 
 def _wrap(array: np.ndarray, impl: object, where: str) -> Any:

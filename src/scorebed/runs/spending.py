@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from scorebed.errors import InvalidValueError
+from scorebed.policies import STATIC
 from scorebed.runs.config import RunConfig
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import RunFolder
@@ -106,9 +107,14 @@ def within_minutes(
     return dataclasses.replace(config, trained_by=method.with_steps(job, before, steps))
 
 
+# Of what has nothing to train: any number of steps will do.
+UNTRAINED = Pace(0.0, 1.0, 0.0)
+
+
 def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
     """The pace of stage 1, where there is one to train, and of stage 2: a few steps of a run in a
-    folder that is thrown away.
+    folder that is thrown away. Of a policy without parameters nothing is trained but the static
+    designs that it is compared with.
     """
     short = dataclasses.replace(
         config,
@@ -127,13 +133,18 @@ def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
         learned = trial.upfront(0)
         parts = short.trained_by.parts(trial.job)
         trial.choose(0, [learned] * parts)
+        stage = "policy-0-0"
+        if not trial.trains:
+            stage = STATIC
+            if config.evaluation.references:
+                trial.references(learned)
         metrics: Any = folder.read_metrics()
         for record in metrics:
             seconds.setdefault(str(record["stage"]), []).append(float(record["seconds"]))
     stem = short.trained_by.upfront_stem
     upfront = seconds.get(f"{stem}-0") if stem and not config.score_run else None
     first = _pace(upfront, every=0) if upfront else None
-    return first, _pace(seconds["policy-0-0"], every=EVERY)
+    return first, _pace(seconds[stage], every=EVERY) if stage in seconds else UNTRAINED
 
 
 def _pace(seconds: Sequence[float], *, every: int) -> Pace:

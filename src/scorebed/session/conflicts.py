@@ -5,7 +5,7 @@ An outcome is new, a repetition, or a mistake (`repeated`); the other functions 
 undo, a correction or a request that comes too late, too early or for something else."""
 
 from scorebed.errors import ConflictError, InvalidValueError
-from scorebed.session.events import Change, ExperimentState, StepRecord
+from scorebed.session.events import Change, ExperimentState, ProposedDesign, StepRecord
 from scorebed.session.store import Experiment
 from scorebed.session.validation import ExperimentRequest, Submission
 from scorebed.tasks.base import Task
@@ -42,28 +42,41 @@ def repeated(state: ExperimentState, sent: Submission) -> StepRecord | None:
 
 def _step_of(state: ExperimentState, sent: Submission) -> int | None:
     """The step that is meant."""
-    if sent.proposal is None or (state.proposal is not None and state.proposal.id == sent.proposal):
+    if sent.proposal is None or any(each.id == sent.proposal for each in state.pending):
         return sent.step
     record = next((r for r in state.records if r.proposal.id == sent.proposal), None)
     if record is None:
-        raise ConflictError(
-            "the outcome of a design",
-            got="a design that was withdrawn, because an earlier step or the circumstances were "
-            "changed",
-            expected="the design that is proposed now",
-            fix="look at it again; if you did measure at the old one, enter that as the design "
-            "used.",
-        )
+        raise _withdrawn()
     return record.step
 
 
-def repeated_skip(state: ExperimentState, step: int | None) -> StepRecord | None:
-    """The record of a step that was skipped before, None if it is still to come; `ConflictError` if
-    it was measured.
+def meant(state: ExperimentState, number: int | None) -> ProposedDesign:
+    """The pending design that an entry is about; of several it has to say which."""
+    if number is None and len(state.pending) > 1:
+        listed = ", ".join(str(each.id) for each in state.pending)
+        raise ConflictError(
+            "the outcome of a design",
+            got=f"{len(state.pending)} designs that wait for one",
+            expected="which of them was measured",
+            fix=f"name it by its id (proposal={listed}).",
+        )
+    found = next((each for each in state.pending if number in (None, each.id)), None)
+    if found is None:
+        raise _withdrawn()
+    return found
+
+
+def repeated_skip(
+    state: ExperimentState, step: int | None, number: int | None = None
+) -> StepRecord | None:
+    """The record of a step that was skipped before, by its number or its proposal's; None if it is
+    still to come; `ConflictError` if it was measured.
     """
-    if step is None or step > len(state.records):
-        return None
-    record = state.records[step - 1]
+    record = next((r for r in state.records if r.proposal.id == number), None)
+    if record is None:
+        if step is None or step > len(state.records):
+            return None
+        record = state.records[step - 1]
     if not record.skipped:
         raise _second_outcome(record)
     return record
@@ -204,6 +217,16 @@ def require_request(
             expected="those that it has by now",
             fix="leave them out and change them in the experiment, or begin another one.",
         )
+
+
+def _withdrawn() -> ConflictError:
+    return ConflictError(
+        "the outcome of a design",
+        got="a design that was withdrawn, because an earlier step or the circumstances were "
+        "changed",
+        expected="the design that is proposed now",
+        fix="look at it again; if you did measure at the old one, enter that as the design used.",
+    )
 
 
 def _second_outcome(record: StepRecord) -> ConflictError:

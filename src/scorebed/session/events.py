@@ -7,7 +7,11 @@ Events are never changed or deleted, so a correction does not rewrite the design
 after it: measured ones stay as they are, and the pending one is withdrawn, because the policy would
 now propose another. Changed circumstances (limits of the designs, the number of steps, a refined
 policy) work alike, except that the pending design stays if it would be proposed again. Steps and
-changes are undone in reverse order."""
+changes are undone in reverse order.
+
+Several designs may be pending at once, where they were asked for `together`: they are measured side
+by side, so a step is numbered as its outcome arrives, an event says which proposal it answers, and
+what is being measured stays pending when an earlier step is corrected or undone."""
 
 import dataclasses
 import enum
@@ -77,7 +81,9 @@ class Limits:
 class ProposedDesign:
     """A design that was proposed for a step. `id` is the sequence number of its event.
 
-    `wanted` is what the policy asked for, where the limits of the experiment do not allow it.
+    Of several at once, `step` is a number that no other pending one has: outcomes come back in any
+    order, and the step of a record is its place among them. `wanted` is what the policy asked for,
+    where the limits of the experiment do not allow it.
     """
 
     id: int
@@ -180,7 +186,9 @@ class ExperimentState:
     horizon: int
     sequence: int = 0
     records: tuple[StepRecord, ...] = ()
-    proposal: ProposedDesign | None = None
+    pending: tuple[ProposedDesign, ...] = ()
+    held: frozenset[int] = frozenset()
+    """Proposals, by id, that were asked for together: on their way to instruments."""
     finished: bool = False
     notes: tuple[Note, ...] = ()
     submissions: Mapping[str, Received] = dataclasses.field(
@@ -194,6 +202,27 @@ class ExperimentState:
     def step(self) -> int:
         """Number of the next step, from 1; horizon + 1 when all are taken."""
         return len(self.records) + 1
+
+    @property
+    def proposal(self) -> ProposedDesign | None:
+        """The pending design, the oldest of several."""
+        return self.pending[0] if self.pending else None
+
+    @property
+    def sent_out(self) -> tuple[ProposedDesign, ...]:
+        """The pending proposals that are on their way to instruments."""
+        return tuple(proposal for proposal in self.pending if proposal.id in self.held)
+
+    @property
+    def left(self) -> int:
+        """Steps that have no record yet."""
+        return self.horizon - len(self.records)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the design that would be proposed now, beside those that are pending."""
+        taken = len(self.records) + len(self.pending)
+        return max([taken, *(proposal.step for proposal in self.pending)]) + 1
 
     @property
     def complete(self) -> bool:
@@ -216,7 +245,7 @@ class ExperimentState:
     @property
     def measurements(self) -> int:
         """How many measurements there will be in all if no further step is skipped."""
-        return len(self.measured) + self.horizon - len(self.records)
+        return len(self.measured) + self.left
 
     def allowed(self, wanted: Vector) -> Vector:
         """A design that the policy asks for, moved within the limits of the experiment."""
@@ -228,8 +257,8 @@ class ExperimentState:
         return all(getattr(self, name) == getattr(other, name) for name in names)
 
     def awaits_same(self, other: "ExperimentState") -> bool:
-        """`continues_as`, with the same pending proposal or none."""
-        return self.continues_as(other) and self.proposal == other.proposal
+        """`continues_as`, with the same pending proposals or none."""
+        return self.continues_as(other) and self.pending == other.pending
 
 
 def limits_data(limits: Limits | None) -> dict[str, Any]:
@@ -255,24 +284,21 @@ def after(state: ExperimentState, event: Event) -> ExperimentState:
         return _correct(state, event)
     if event.kind in CHANGES:
         return _change(state, event)
-    _require(
-        event.step == state.step <= state.horizon,
-        f"'{event.kind}' of step {event.step}",
-        f"one of step {state.step} of {state.horizon}",
-    )
-    if event.kind == Kind.PROPOSED:
-        _require(state.proposal is None, "a second proposal", "an outcome of the first")
-        design, wanted = tuple(event.data["design"]), event.data.get("wanted")
-        asked = None if wanted is None else tuple(wanted)
-        proposal = ProposedDesign(event.sequence, event.step, design, event.at, asked)
-        return dataclasses.replace(state, proposal=proposal)
-    return _take(state, event)
+    return _propose(state, event) if event.kind == Kind.PROPOSED else _take(state, event)
 
 
 def _require(condition: bool, got: str, expected: str) -> None:
     """Refuse an event that does not fit those before it."""
     if not condition:
         raise _conflict(got, expected)
+
+
+def _require_step(state: ExperimentState, event: Event, due: int) -> None:
+    _require(
+        event.step == due and not state.complete,
+        f"'{event.kind}' of step {event.step}",
+        f"one of step {due} of {state.horizon}",
+    )
 
 
 def _conflict(got: str, expected: str) -> ConflictError:
@@ -284,9 +310,25 @@ def _conflict(got: str, expected: str) -> ConflictError:
     )
 
 
+def _propose(state: ExperimentState, event: Event) -> ExperimentState:
+    """A design, beside others if they were asked for together."""
+    together = event.data.get("together", 1)
+    most = max(1, min(together, state.left))
+    _require(len(state.pending) < most, "a second proposal", "an outcome of the first")
+    _require_step(state, event, state.next_number)
+    design, wanted = tuple(event.data["design"]), event.data.get("wanted")
+    asked = None if wanted is None else tuple(wanted)
+    proposal = ProposedDesign(event.sequence, event.step, design, event.at, asked)
+    pending = (*state.pending, proposal)
+    held = state.held | {each.id for each in pending} if together > 1 else state.held
+    return dataclasses.replace(state, pending=pending, held=held)
+
+
 def _take(state: ExperimentState, event: Event) -> ExperimentState:
-    """An outcome, or none because the trial failed."""
-    proposal = state.proposal
+    """An outcome, or none because the trial failed, of the oldest proposal or the one named."""
+    _require_step(state, event, state.step)
+    named = event.data.get("proposal")
+    proposal = next((p for p in state.pending if named in (None, p.id)), None)
     if proposal is None:
         raise _conflict(f"'{event.kind}' of step {event.step}", "a proposal before it")
     used, y, submissions = None, None, state.submissions
@@ -297,8 +339,9 @@ def _take(state: ExperimentState, event: Event) -> ExperimentState:
             received = Received(event.step, used, y, event.sequence)
             submissions = MappingProxyType({**submissions, event.token: received})
     record = StepRecord(event.step, proposal, used, y, event.at, event.sequence)
+    others = tuple(p for p in state.pending if p is not proposal)
     return dataclasses.replace(
-        state, records=(*state.records, record), proposal=None, submissions=submissions
+        state, records=(*state.records, record), pending=others, submissions=submissions
     )
 
 
@@ -321,11 +364,15 @@ def _undo(state: ExperimentState, event: Event) -> ExperimentState:
             horizon=last.horizon,
             limits=last.limits,
             refinement=last.refinement,
-            proposal=None if last.kind == Kind.REFINED else state.proposal,
+            pending=state.sent_out if last.kind == Kind.REFINED else state.pending,
         )
         return _fitting(before)
-    proposal = None if last is None or last.outdated else last.proposal
-    return dataclasses.replace(state, records=state.records[:-1], proposal=proposal)
+    assert last is not None, "required above"
+    # What was proposed after the step rested on its outcome.
+    kept = [p for p in state.pending if p.id < last.sequence or p.id in state.held]
+    again = [] if last.outdated else [last.proposal]
+    pending = tuple(sorted([*again, *kept], key=lambda proposal: proposal.id))
+    return dataclasses.replace(state, records=state.records[:-1], pending=pending)
 
 
 def _change(state: ExperimentState, event: Event) -> ExperimentState:
@@ -356,16 +403,20 @@ def _change(state: ExperimentState, event: Event) -> ExperimentState:
         for name in ("before", "after")
     }
     refinement = Refinement(**{**data, "step": event.step, **estimates})
-    return dataclasses.replace(state, refinement=refinement, proposal=None)
+    return dataclasses.replace(state, refinement=refinement, pending=state.sent_out)
 
 
 def _fitting(state: ExperimentState) -> ExperimentState:
-    """Without the pending proposal, if it is not what would be proposed now."""
-    proposal = state.proposal
-    if proposal is None:
-        return state
-    same = state.allowed(proposal.wanted or proposal.design) == proposal.design
-    return state if same and not state.complete else dataclasses.replace(state, proposal=None)
+    """Without pending proposals that would not be made now; of those on their way, without those
+    that are not allowed.
+    """
+
+    def stays(proposal: ProposedDesign) -> bool:
+        asked = None if proposal.id in state.held else proposal.wanted
+        return state.allowed(asked or proposal.design) == proposal.design
+
+    kept = tuple(proposal for proposal in state.pending if stays(proposal))
+    return dataclasses.replace(state, pending=kept[: state.left])
 
 
 def _correct(state: ExperimentState, event: Event) -> ExperimentState:
@@ -384,4 +435,6 @@ def _correct(state: ExperimentState, event: Event) -> ExperimentState:
     if refinement is not None and event.step < refinement.step:
         refinement = dataclasses.replace(refinement, outdated=True)
     records = (*state.records[:index], changed, *later)
-    return dataclasses.replace(state, records=records, proposal=None, refinement=refinement)
+    return dataclasses.replace(
+        state, records=records, pending=state.sent_out, refinement=refinement
+    )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Never
 
 from scorebed.errors import InvalidValueError, NewerFormatError, ScorebedError
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
 from scorebed.runs.durable import explained, replace_file
 from scorebed.session.events import (
     LONGEST_HORIZON,
@@ -43,8 +43,12 @@ from scorebed.session.validation import (
 from scorebed.session.what_if import Expectation
 from scorebed.tasks.base import Task
 
-FORMAT, VERSION = "scorebed-experiment", 2  # 1 had no changed circumstances and no policies
-OPTIONAL = {"wanted"}  # of a proposal: only where it is not what is proposed
+# 1 had no changed circumstances and no policies, 2 had one pending design; a file has the oldest
+# version that can read it.
+FORMAT, VERSION, ONE_AT_A_TIME = "scorebed-experiment", 3, 2
+# Of a proposal: what the policy wanted, if that is not what is proposed, and how many designs were
+# asked for together; of an outcome: which proposal it answers, if not the oldest.
+OPTIONAL = {"wanted", "together", "proposal"}
 _HEX = re.compile("[0-9a-f]{16,64}")
 
 
@@ -101,12 +105,12 @@ def to_json(experiment: Experiment, events: Sequence[Event], kept: Callable[[str
     policies = {sha256: base64.b64encode(kept(sha256)).decode() for sha256 in refined}
     document = {
         "format": FORMAT,
-        "version": VERSION,
+        "version": VERSION if any("together" in e.data for e in events) else ONE_AT_A_TIME,
         "experiment": described,
         "events": rows,
         "policies": policies,
     }
-    return strict_json.dumps(document, indent=2) + "\n"
+    return strict_json.dumps(seal.sealed(document), indent=2) + "\n"
 
 
 def read_json(task: Task, text: str | bytes | Path) -> Imported:
@@ -133,6 +137,10 @@ def read_json(task: Task, text: str | bytes | Path) -> Imported:
             expected=f"at most {VERSION}",
             fix="update scorebed.",
         )
+    try:
+        document = seal.unsealed(document)
+    except ValueError as error:
+        _refuse(f"'{error}'")
     values, rows = document.get("experiment"), document.get("events")
     if (
         not isinstance(values, dict)
@@ -216,8 +224,12 @@ def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
         "y": functools.partial(check_outcome, task),
     }
     return {
-        Kind.PROPOSED: dict.fromkeys(("design", "wanted"), functools.partial(check_design, task)),
-        Kind.OBSERVED: measured,
+        Kind.PROPOSED: {
+            **dict.fromkeys(("design", "wanted"), functools.partial(check_design, task)),
+            "together": _whole,
+        },
+        Kind.OBSERVED: {**measured, "proposal": _whole},
+        Kind.SKIPPED: {"proposal": _whole},
         Kind.CORRECTED: measured,
         Kind.NOTED: {"text": lambda value: check_note(_text(value))},
         Kind.LIMITED: {"low": _row, "high": _row},
@@ -237,6 +249,10 @@ def _checks(task: Task) -> dict[str, dict[str, Callable[[Any], Any]]]:
 
 def _count(value: Any) -> int:
     return value if type(value) is int and value >= 0 else _refuse("a number of steps")
+
+
+def _whole(value: Any) -> int:
+    return value if type(value) is int and value >= 1 else _refuse("something that is not a number")
 
 
 def _row(value: Any) -> Any:
@@ -312,6 +328,7 @@ def summarise(
     circumstances: Sequence[str] = (),
     warnings: Sequence[str] = (),
     scope: str | None = None,
+    stopping: str | None = None,
 ) -> dict[str, Any]:
     """Where an experiment stands and what it says, without the particles. `problem` is a sentence
     where there is no posterior, or one not to be trusted.
@@ -345,6 +362,7 @@ def summarise(
         "warnings": list(warnings),
         **found._asdict(),
         "scope": scope,
+        "stopping": stopping,
         "expected": _values(expected),
     }
 

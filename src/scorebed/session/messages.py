@@ -14,7 +14,9 @@ from scorebed.session.events import (
     RefinedBy,
     Refinement,
     Remaining,
+    Vector,
 )
+from scorebed.session.posterior import IMPROBABLE
 from scorebed.session.what_if import departures, expectation
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance, of_interest
@@ -104,6 +106,16 @@ def wanted_sentence(proposal: ProposedDesign, quantities: Sequence[Quantity]) ->
     wanted = ", ".join(f"{q.name} {q.show(value)} {q.unit}".rstrip() for q, value, _ in changed)
     used = ", ".join(f"{q.show(value)} {q.unit}".rstrip() for q, _, value in changed)
     return f"The policy wanted {wanted}; limited to {used}."
+
+
+def improbable(task: Task, y: Vector) -> str:
+    """What is said of an outcome that nobody would expect."""
+    each = zip(task.outcomes, y, strict=True)
+    named = ", ".join(f"{q.name} {q.show(value)} {q.unit}".rstrip() for q, value in each)
+    return (
+        f"{named} is improbable: by what is known, less than one outcome in "
+        f"{1 / IMPROBABLE:,.0f} is as far off."
+    )
 
 
 def limits_in_words(limits: Limits, quantities: Sequence[Quantity]) -> str:

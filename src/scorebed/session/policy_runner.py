@@ -73,6 +73,10 @@ class PolicyRunner:
         _update(self.policy, memory, _numbers(first), _numbers((0.0,) * outcome_dim))
         return first
 
+    def noise(self, steps: int) -> np.ndarray:
+        """The policy's noise in the first steps of this experiment, a row each."""
+        return np.stack([self._row(index) for index in range(steps)])
+
     def _row(self, index: int) -> Any:
         block, row = divmod(index, self.horizon)
         if block not in self._noise:

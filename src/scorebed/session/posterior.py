@@ -25,7 +25,7 @@ import dataclasses
 import functools
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import equinox as eqx
@@ -134,7 +134,7 @@ class _Link(NamedTuple):
     posterior: Posterior
 
 
-class _History(eqx.Module):
+class KnownHistory(eqx.Module):
     """A history, padded where the task allows it, and how much of it was observed."""
 
     ys: Float[Array, "t dy"]
@@ -187,15 +187,20 @@ class Beliefs:
         theta, known, key = self._next(records)
         return float(_tail(self.task, theta, known, array(xi), array(y), key))
 
-    def warm(self, design: Vector) -> None:
-        """Compile what the first measurements will need, on beliefs that are thrown away."""
+    def warming(self, design: Vector) -> Iterator[str]:
+        """Compile what the first measurements will need, on beliefs that are thrown away; says what
+        comes next, part by part.
+        """
         zeros = (0.0,) * self.task.outcome_dim
         first = StepRecord(1, ProposedDesign(0, 1, design, ""), design, zeros, "", 0)
         scratch = Beliefs(self.task, seed=0, particles=self.particles)
         with contextlib.suppress(ScorebedError):  # outcomes that are all zero may be impossible
-            scratch.posterior([first])
-            scratch.surprise([], design, zeros)
+            yield "what to expect"
             scratch.predict([], design)
+            yield "what is improbable"
+            scratch.surprise([], design, zeros)
+            yield "the posterior"
+            scratch.posterior([first])
 
     def _along(self, records: Sequence[StepRecord]) -> list[_Link]:
         if not self.task.has_density:
@@ -203,11 +208,11 @@ class Beliefs:
         with self._turn:
             return self._steps.values(pairs_of(records))
 
-    def _next(self, records: Sequence[StepRecord]) -> tuple[Array, _History, PRNGKeyArray]:
+    def _next(self, records: Sequence[StepRecord]) -> tuple[Array, KnownHistory, PRNGKeyArray]:
         """What the outcome after `records` follows from: particles, history and a key."""
         pairs = pairs_of(records)
         shape = padded if self.task.states_follow_data else stacked
-        known = _History(*shape(pairs, self.task), jnp.asarray(len(pairs)))
+        known = KnownHistory(*shape(pairs, self.task), jnp.asarray(len(pairs)))
         return self._along(records)[-1].theta, known, named(self._key, "predict", len(pairs))
 
     def _prior(self) -> _Link:
@@ -288,7 +293,9 @@ def _from_scratch(
     return found, log_likelihoods(task, found.theta, ys, xis).mean()
 
 
-def _state(task: Task, theta: Float[Array, "N k"], known: _History) -> tuple[State, int | None]:
+def state_of(
+    task: Task, theta: Float[Array, "N k"], known: KnownHistory
+) -> tuple[State, int | None]:
     """The state before the next step, and its axis of particles: None where they share it."""
     if task.states_follow_data:
         return task.state_before(known.ys, known.observed), None
@@ -311,23 +318,23 @@ def _possible(
 def _outcomes(
     task: Task,
     theta: Float[Array, "N k"],
-    known: _History,
+    known: KnownHistory,
     xi: Float[Array, " dx"],
     key: PRNGKeyArray,
 ) -> Float[Array, "N dy"]:
-    return _possible(task, theta, *_state(task, theta, known), xi, key)
+    return _possible(task, theta, *state_of(task, theta, known), xi, key)
 
 
 @eqx.filter_jit
 def _tail(
     task: Task,
     theta: Float[Array, "N k"],
-    known: _History,
+    known: KnownHistory,
     xi: Float[Array, " dx"],
     y: Float[Array, " dy"],
     key: PRNGKeyArray,
 ) -> Scalar:
-    state, axis = _state(task, theta, known)
+    state, axis = state_of(task, theta, known)
     columns = theta.T  # particles innermost, as in `rollout.log_likelihoods`
 
     def density(y: Float[Array, " dy"]) -> Scalar:

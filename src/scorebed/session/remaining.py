@@ -144,11 +144,7 @@ class RemainingExperiment(NamedTuple):
 
     def require_designs(self) -> None:
         """Refuse a policy that had no designs for some of the remaining steps."""
-        if self.lacking:
-            raise ScorebedError(
-                "what remains, got a policy without designs for all steps, expected one for each. "
-                "Fix: refine first."
-            )
+        require_designs(self.lacking)
 
     def score_for(self, score: Score | None, by: str | None) -> Score | None:
         """The score to refine with, None for PCE; `by` insists on one of them."""
@@ -172,6 +168,15 @@ class RemainingExperiment(NamedTuple):
         if score is None or not fits or by == RefinedBy.PCE:
             return None
         return FutureScore(score, self.policy.ys, self.policy.xis)
+
+
+def require_designs(lacking: bool) -> None:
+    """Refuse to say what remains under a policy that has no designs for some of the steps."""
+    if lacking:
+        raise ScorebedError(
+            "what remains, got a policy without designs for all steps, expected one for each. "
+            "Fix: refine first."
+        )
 
 
 def remaining_experiment(

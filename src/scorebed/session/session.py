@@ -1,21 +1,35 @@
 """One live experiment: `propose` → measure → `observe` → `propose` → …, the same by Python,
-terminal and web.
+terminal and web. `ask` and `tell` are other names of the two, for loops that know these.
 
 What is entered is checked once (`validation`), compared with what is recorded (`conflicts`) and
 stored (`journal`). The policy acts exactly as in `rollout`, on the measured steps alone: a trial
 that failed uses up its step and leaves no trace in its memory. Nothing here prints."""
 
+import contextlib
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 import jax.random as jr
 from jaxtyping import PRNGKeyArray
 
+from scorebed.errors import ScorebedError
 from scorebed.keys import named
 from scorebed.runs.load import Run
-from scorebed.session import conflicts, io, messages, refine, remaining, validation, what_if
+from scorebed.session import (
+    conflicts,
+    io,
+    messages,
+    refine,
+    remaining,
+    side_by_side,
+    validation,
+    what_if,
+)
+from scorebed.session.ahead import InformationAhead, information_ahead
+from scorebed.session.arviz_data import to_arviz
 from scorebed.session.conflicts import require_open
 from scorebed.session.events import (
     Change,
@@ -34,6 +48,8 @@ from scorebed.session.opening import RunOrPath, StoreOrPath, import_experiment, 
 from scorebed.session.policy_runner import PolicyRunners, encode_policy
 from scorebed.session.posterior import PARTICLES, QUANTILES, Beliefs, MarginalSummary, Posterior
 from scorebed.session.refine import RefineResult
+from scorebed.session.side_by_side import imputed, predictive_draws
+from scorebed.session.stopping import StoppingAdvice, StoppingRule, advise
 from scorebed.session.store import Experiment, Store
 from scorebed.session.what_if import Expectation, Foresight
 from scorebed.tasks.nuisance import has_nuisance
@@ -62,7 +78,9 @@ class Session:
         close: let go of the file.
         history: all events, in order.
         propose: the design of the next step.
+        ask: the same by another name, or several designs at once.
         observe: store the outcome of the next step.
+        tell: the same by another name.
         exchange: the same, and choose the following design at once.
         skip: use up a step whose trial failed.
         undo: take back the last step or change.
@@ -75,6 +93,9 @@ class Session:
         posterior: what the data say about the parameters.
         information: nats gained after every measurement.
         scope: a sentence if the information includes nuisance parameters.
+        ahead: bounds on what the next k steps tell, for every k.
+        stopping: whether it is time to stop, by a price or a threshold.
+        stopping_sentence: the same in words.
         forecast: the information that the remaining steps are expected to add.
         circumstances: what differs from the experiments of training.
         warnings: designs unlike those of training.
@@ -83,6 +104,8 @@ class Session:
         foresee: the design that would follow an outcome.
         outlook: the designs that would follow typical outcomes.
         warm: compile everything in advance.
+        warm_policy: compile what designs need, and no more.
+        to_arviz: the posterior and the data in ArviZ's format.
         export_csv: the steps as a table.
         export_json: the whole experiment.
         summary: where the experiment stands, in plain values.
@@ -96,14 +119,25 @@ class Session:
     """
 
     def __init__(
-        self, run: Run, store: Store, experiment: Experiment, owned: bool, *, particles: int
+        self,
+        run: Run,
+        store: Store,
+        experiment: Experiment,
+        owned: bool,
+        *,
+        particles: int,
+        rule: StoppingRule | None = None,
     ):
-        self.run, self.task, self.experiment = run, run.task, experiment
+        if rule is not None:
+            rule.require_cost(run.task)
+        self.run, self.task, self.experiment, self.rule = run, run.task, experiment, rule
         self.beliefs = Beliefs(run.task, seed=experiment.seed, particles=particles)
         self._store, self._owned = store, owned
         self._journal = Journal(store, experiment, lambda state: self._chosen(state))
         self._familiarity = Familiarity(run)
         self._runners = PolicyRunners(run, store, experiment.seed)
+        self._ahead: tuple[ExperimentState, InformationAhead] | None = None
+        self._looking = threading.Lock()
 
     # ---- which experiment
 
@@ -117,6 +151,8 @@ class Session:
         seed: int | None = None,
         steps: int | None = None,
         limits: Any = None,
+        price_per_nat: float | None = None,
+        stop_below: float | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
         """The experiment of that name, begun if it does not exist; without a name, the newest that
@@ -124,9 +160,11 @@ class Session:
 
         `db` is the file of experiments, RUN/live.sqlite if left out, or a store that several
         sessions share. `seed`, `steps` and `limits` (low, high) are for a new experiment: random,
-        as trained and none if left out; `set_horizon` and `limit` change the latter two later."""
+        as trained and none if left out; `set_horizon` and `limit` change the latter two later.
+        `price_per_nat` and `stop_below` are what `stopping` goes by; they are not stored."""
+        rule = StoppingRule.of(price_per_nat, stop_below)
         opened = open_experiment(run, db, experiment, seed, steps, limits)
-        return cls(*opened, particles=particles)
+        return cls(*opened, particles=particles, rule=rule)
 
     @classmethod
     def create(
@@ -138,11 +176,14 @@ class Session:
         seed: int | None = None,
         steps: int | None = None,
         limits: Any = None,
+        price_per_nat: float | None = None,
+        stop_below: float | None = None,
         particles: int = PARTICLES,
     ) -> "Session":
         """A new experiment; `ConflictError` if the name exists. Everything else as in `open`."""
+        rule = StoppingRule.of(price_per_nat, stop_below)
         created = open_experiment(run, db, experiment, seed, steps, limits, new=True)
-        return cls(*created, particles=particles)
+        return cls(*created, particles=particles, rule=rule)
 
     @classmethod
     def import_json(
@@ -197,6 +238,23 @@ class Session:
         """
         return self._journal.propose()
 
+    @overload
+    def ask(self) -> ProposedDesign: ...
+
+    @overload
+    def ask(self, count: int) -> tuple[ProposedDesign, ...]: ...
+
+    def ask(self, count: int | None = None) -> ProposedDesign | tuple[ProposedDesign, ...]:
+        """`propose` by the name that other libraries have for it; or, with a number, so many
+        designs that are measured side by side (fewer if fewer steps are left).
+
+        Outcomes come back in any order, each with `proposal=design.id`; asked again, the designs
+        that still wait for theirs are returned with new ones beside them. Only where steps are
+        independent (`side_by_side`)."""
+        if count is None:
+            return self.propose()
+        return self._journal.ask(side_by_side.check_count(self.task, count))
+
     def observe(
         self,
         y: Any,
@@ -217,6 +275,8 @@ class Session:
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=False)
 
+    tell = observe
+
     def exchange(
         self,
         y: Any,
@@ -232,21 +292,24 @@ class Session:
         sent = validation.check_submission(self.task, y, xi, step, proposal, token)
         return self._journal.enter(sent, with_next=True)
 
-    def skip(self, *, step: int | None = None) -> StepRecord:
+    def skip(self, *, step: int | None = None, proposal: int | None = None) -> StepRecord:
         """Give up the next step because the trial failed. Only where steps are independent. `step`
-        as in `observe`.
+        and `proposal` as in `observe`.
         """
         conflicts.require_skippable(self.task)
-        with self._journal.turn:
-            if step is None or step > len(self.state.records):
-                self.propose()
+        while True:
             with self._journal.transaction() as entry:
-                before = conflicts.repeated_skip(entry.state, step)
+                before = conflicts.repeated_skip(entry.state, step, proposal)
                 if before is not None:
                     return before
                 require_open(self.name, entry.state)
                 conflicts.require_step(entry.state, step)
-                return entry.append(Kind.SKIPPED, {}).records[-1]
+                if entry.state.pending:
+                    meant = conflicts.meant(entry.state, proposal)
+                    first = meant == entry.state.proposal
+                    named = {} if first else {"proposal": meant.id}
+                    return entry.append(Kind.SKIPPED, named).records[-1]
+            self.propose()
 
     def undo(self, *, step: int | None = None) -> StepRecord | Change | None:
         """Take back what came last: a step, a change of the circumstances, or `finish` (then None
@@ -343,11 +406,21 @@ class Session:
 
     @property
     def expected(self) -> Expectation | None:
-        """The information to expect by the end: the bounds of the run's record, or those found when
-        the policy was refined; None where none apply, or not to all parameters (`scope`).
+        """The information to expect by the end: before anything is measured the bounds of the run's
+        record, or those found when the policy was refined; then the information so far plus bounds
+        of what the steps left will add (`ahead`), two standard errors included. None where none
+        apply, or not to all parameters (`scope`).
         """
-        expected = what_if.expectation(self.run.record.bounds, self.state, self.task.horizon)
-        return None if has_nuisance(self.task) else expected
+        state = self.state
+        if has_nuisance(self.task):
+            return None
+        if state.measured and not state.complete and not state.finished:
+            with contextlib.suppress(ScorebedError):
+                gained = self.beliefs.posterior(state.records).information
+                found = what_if.plus(gained, self.ahead().remaining, errors=2.0)
+                if found is not None:
+                    return found
+        return what_if.expectation(self.run.record.bounds, state, self.task.horizon)
 
     def scope(self) -> str | None:
         """A sentence if the information is about more than the run's bounds: about nuisances."""
@@ -362,6 +435,54 @@ class Session:
         rest = self._remaining(state)
         rest.require_designs()
         return refine.estimate_remaining(rest.task, rest.policy, key=self._key("forecast", state))
+
+    def ahead(self) -> InformationAhead:
+        """Bounds on what the next k steps tell under this policy and these circumstances, for every
+        k up to the steps left. Compiled once; then some 10⁷ likelihoods a step.
+        """
+        with self._looking:
+            state = self.state
+            if self._ahead is not None:
+                seen, known = self._ahead
+                if seen.continues_as(state) and seen.sent_out == state.sent_out:
+                    return known
+            require_open(self.name, state)
+            with self._journal.choosing:
+                runner = self._runners.at(state)
+                chance = runner.noise(max(state.horizon, self.task.horizon))
+            policy = runner.policy
+            remaining.require_designs(policy.lacks_designs(state.measurements))
+            theta = self.beliefs.posterior(state.records).theta
+            key = named(jr.key(self.experiment.seed), "ahead", len(state.measured))
+            found = information_ahead(self.task, policy, chance, state, theta, key=key)
+            self._ahead = state, found
+            return found
+
+    def stopping(
+        self, *, price_per_nat: float | None = None, stop_below: float | None = None
+    ) -> StoppingAdvice | None:
+        """Whether it is time to stop, in a sentence; None if no step is left, or nobody said what a
+        nat is worth: here, or when the session was opened.
+
+        Stop if for no k up to the steps left the upper bound (plus two errors) of what the next k
+        steps tell, times `price_per_nat`, exceeds their cost; or if neither the next step nor all
+        of the rest tell `stop_below` nats. Nothing is done about it. `ScorebedError` where the
+        posterior is missing, or too rough to say."""
+        rule, state = StoppingRule.of(price_per_nat, stop_below) or self.rule, self.state
+        if rule is None or state.finished or state.complete:
+            return None
+        rule.require_cost(self.task)
+        if rough := self.beliefs.posterior(state.records).warning:
+            raise ScorebedError(f"Nothing is said about stopping. {rough}")
+        return advise(rule, self.ahead(), self.task.cost)
+
+    def stopping_sentence(self) -> str | None:
+        """`stopping` in words, or why nothing is said."""
+        try:
+            advice = self.stopping()
+        except ScorebedError as error:
+            return str(error)
+        return None if advice is None else advice.sentence
 
     def circumstances(self) -> tuple[str, ...]:
         """What differs from the experiments that the policy was trained on; a sentence each."""
@@ -391,9 +512,10 @@ class Session:
     def foresee(self, y: Any, xi: Any = None) -> Vector:
         """The design that would follow if the next step gave `y`. Nothing is stored."""
         given = validation.check_entry(self.task, y, xi)
-        with self._journal.turn:
-            proposal = self.propose()
-            then = observed(self.state, validation.Submission(*given), proposal)
+        proposal = self.propose()
+        sent = validation.Submission(*given, proposal=proposal.id)
+        with self._journal.choosing:
+            then = observed(self.state, sent)
             require_open(self.name, then)
             return self._chosen(then).design
 
@@ -404,12 +526,32 @@ class Session:
         typical = zip(QUANTILES, at, strict=True)
         return tuple(Foresight(level, y, self.foresee(y)) for level, y in typical)
 
-    def warm(self) -> None:
-        """Compile everything before somebody waits for it; designs then take milliseconds."""
-        with self._journal.turn:
-            design = self._runners.at(self.state).warm(self.task.outcome_dim)
+    def warm(self, on_part: Callable[[str], None] = lambda _: None) -> None:
+        """Compile everything before somebody waits for it; designs then take milliseconds.
+        `on_part` hears what is about to be compiled.
+        """
+        on_part("designs")
+        design = self.warm_policy()
+        on_part("what the policy knows")
         self._familiarity.warm()
-        self.beliefs.warm(design)
+        for part in self.beliefs.warming(design):
+            on_part(part)
+        on_part("what is still to come")
+        with contextlib.suppress(ScorebedError):  # whoever asks for it gets the error
+            self.ahead()
+
+    def warm_policy(self) -> Vector:
+        """Compile what designs need, and no more; gives the first one."""
+        with self._journal.choosing:
+            return self._runners.at(self.state).warm(self.task.outcome_dim)
+
+    def to_arviz(self) -> Any:
+        """Posterior, prior, outcomes and designs in ArviZ's format: `InferenceData`, or `DataTree`
+        from its version 1 on. Needs `pip install 'scorebed[arviz]'`.
+        """
+        state = self.state
+        prior, posterior = self.beliefs.posterior(()), self.beliefs.posterior(state.records)
+        return to_arviz(self.task, state, prior, posterior)
 
     def export_csv(self, path: Path | str | None = None) -> str:
         """The steps as a table with designs, outcomes, times and notes. Also written to `path`."""
@@ -421,7 +563,13 @@ class Session:
 
     def summary(self) -> dict[str, Any]:
         """Where the experiment stands and what it says, in plain values for JSON."""
-        said = self.expected, self.circumstances(), self.warnings(), self.scope()
+        said = (
+            self.expected,
+            self.circumstances(),
+            self.warnings(),
+            self.scope(),
+            self.stopping_sentence(),
+        )
         return io.summarise(self.experiment, self.path, self.state, self.beliefs, *said)
 
     # ---- inside
@@ -435,12 +583,16 @@ class Session:
             return entry.state if in_force(entry.state) else entry.append(kind, data)
 
     def _chosen(self, state: ExperimentState) -> Choice:
-        """The next design, within the limits."""
+        """The next design, within the limits; beside others, given what they might give."""
+        if state.pending:
+            posterior = self.beliefs.posterior(state.records)
+            draws = predictive_draws(self.task, posterior, seed=self.experiment.seed)
+            state = imputed(state, draws)
         wanted = self._runners.at(state).design(state)
         return Choice(remaining.nearest_feasible(self.task, state, wanted), wanted)
 
     def _remaining(self, state: ExperimentState) -> remaining.RemainingExperiment:
-        with self._journal.turn:
+        with self._journal.choosing:
             policy = self._runners.at(state).policy
         theta = self.beliefs.posterior(state.records).theta
         return remaining.remaining_experiment(self.task, policy, state, theta)

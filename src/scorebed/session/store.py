@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from scorebed._platform import sync_folder
 from scorebed.errors import (
     CheckpointError,
     ConflictError,
@@ -23,11 +24,13 @@ from scorebed.errors import (
     NewerFormatError,
     RunFolderError,
 )
-from scorebed.runs import strict_json
-from scorebed.runs.durable import sync_folder
+from scorebed.runs import seal, strict_json
+from scorebed.session.damage import check_log, check_pages, damaged
 from scorebed.session.events import Event, ExperimentState, Kind, after
 
-SCHEMA = 2  # 1 had fewer kinds of events and no refined policies
+# 1 had fewer kinds of events and no refined policies; in a file of 3 several designs were pending
+# at once, which earlier versions cannot follow.
+SCHEMA, ONE_AT_A_TIME = 3, 2
 APPLICATION = 0x53624564  # marks the file as ours
 PATIENCE = 30.0  # seconds that a writer waits for its turn
 
@@ -68,7 +71,7 @@ CREATE TRIGGER policies_stay BEFORE UPDATE ON policies
 CREATE TRIGGER policies_remain BEFORE DELETE ON policies
     BEGIN SELECT RAISE(ABORT, 'policies are never deleted'); END;
 PRAGMA application_id = {APPLICATION};
-PRAGMA user_version = {SCHEMA};
+PRAGMA user_version = {ONE_AT_A_TIME};
 """
 # SQLite cannot change which kinds a table allows: the events move, as they are, into a new one.
 _FROM_1 = f"""
@@ -180,8 +183,12 @@ class Store:
             "SELECT coalesce(max(sequence), 0) FROM events WHERE experiment = ?", (experiment,)
         ).fetchone()
         event = Event(last + 1, kind, step, at or now(), data, token)
-        row = (experiment, event.sequence, kind, step, event.at, strict_json.dumps(data), token)
+        beside = (*self._fixed(experiment), event.sequence, kind, step, event.at, token)
+        text = strict_json.dumps(seal.sealed(data, beside=beside))
+        row = (experiment, event.sequence, kind, step, event.at, text, token)
         self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+        if "together" in data:
+            self._connection.execute(f"PRAGMA user_version = {SCHEMA}")
         return event
 
     def events(self, experiment: int, *, after: int = 0) -> list[Event]:
@@ -193,10 +200,37 @@ class Store:
                 " ORDER BY sequence",
                 (experiment, after),
             ).fetchall()
-        return [
-            Event(sequence, kind, step, at, strict_json.loads(data), token)
-            for sequence, kind, step, at, data, token in rows
-        ]
+            fixed = self._fixed(experiment) if rows else ()
+        return [self._event(fixed, *row) for row in rows]
+
+    def _event(
+        self,
+        fixed: Sequence[Any],
+        sequence: int,
+        kind: str,
+        step: int,
+        at: str,
+        data: str,
+        token: Any,
+    ) -> Event:
+        """An event as it is read, refused if it is not as it was stored."""
+        try:
+            beside = (*fixed, sequence, kind, step, at, token)
+            values = seal.unsealed(strict_json.loads(data), beside=beside)
+        except ValueError as error:
+            what = f"event {sequence} of experiment '{fixed[0]}': {error}"
+            raise damaged(self.path, what) from error
+        return Event(sequence, kind, step, at, values, token)
+
+    def _fixed(self, experiment: int) -> tuple[Any, ...]:
+        """What was fixed when an experiment began, which the checksums of its events hold."""
+        names = ", ".join(name for name in FIELDS if name != "id")
+        row = self._connection.execute(
+            f"SELECT {names} FROM experiments WHERE id = ?", (experiment,)
+        ).fetchone()
+        if row is None:
+            raise damaged(self.path, f"no experiment {experiment}")
+        return tuple(row)
 
     def state(self, experiment: Experiment, seen: ExperimentState | None = None) -> ExperimentState:
         """Where an experiment stands, from a state that was read before if there is one."""
@@ -286,6 +320,8 @@ class Store:
         execute = self._connection.execute
         execute("PRAGMA synchronous = FULL")
         execute("PRAGMA foreign_keys = ON")
+        check_log(self.path, self._connection)
+        check_pages(self.path, self._connection)
         if self._mark() == (0, 0):
             with self.writing():
                 # Another process may have been first.

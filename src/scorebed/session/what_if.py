@@ -6,8 +6,8 @@ is something better. With KL_t gained so far and the EIG of the remaining steps 
 
     E[KL_T | h_t] = KL_t + EIG(remaining steps | h_t)
 
-exactly, so bounds of the latter, taken when the policy was refined, give bounds of what to expect
-in this very experiment."""
+exactly, so bounds of the latter, taken by particles after every measurement (`ahead.py`), or when
+the policy was refined, give bounds of what to expect in this very experiment."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from scorebed.runs.record import BoundsRecord
-from scorebed.session.events import ExperimentState, Kind, Vector
+from scorebed.session.events import ExperimentState, Kind, Remaining, Vector
 
 
 class Foresight(NamedTuple):
@@ -72,15 +72,22 @@ def expectation(bounds: BoundsRecord, state: ExperimentState, trained: int) -> E
         latest = bool(state.changes) and state.changes[-1].kind == Kind.REFINED
         after = refinement.after
         stale = not latest or refinement.outdated or any(r.skipped for r in since)
-        if stale or after.upper is None:
-            return None
-        return Expectation(
-            refinement.information + after.lower, refinement.information + after.upper
-        )
+        return None if stale else plus(refinement.information, after)
     finite = all(map(math.isfinite, bounds.leading))
     if not finite or departures(state, trained):
         return None
     return Expectation(*bounds.leading)
+
+
+def plus(gained: float, remaining: Remaining, *, errors: float = 0.0) -> Expectation | None:
+    """The information so far and what remains, give or take so many standard errors; None where
+    particles cannot tell how much.
+    """
+    if remaining.upper is None:
+        return None
+    margin = errors * remaining.se
+    least = max(remaining.lower - margin, min(remaining.lower, 0.0))
+    return Expectation(gained + least, gained + remaining.upper + margin)
 
 
 def departures(state: ExperimentState, trained: int) -> list[str]:

@@ -2,26 +2,32 @@
 
 A writer that is killed, or whose disk is full, may leave half a line. Optuna's own file would
 append the next line to that half, and every reader would fail from then on. What was not written
-to its end was acknowledged to nobody: it is cut off before the next line is written.
+to its end was acknowledged to nobody: it is cut off before the next line is written. Every line
+ends with a checksum of its own, which Optuna does not look at; those of an earlier version have
+none.
 """
 
 import contextlib
 import json
+import logging
 import os
 import re
+import zlib
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 from optuna.storages.journal import (
     BaseJournalBackend,
-    JournalFileBackend,
     JournalFileOpenLock,
     JournalFileSymlinkLock,
 )
 from optuna.storages.journal._file import BaseJournalFileLock
 
+from scorebed.errors import RunFolderError
 from scorebed.runs.durable import explained
+
+_warn = logging.getLogger("scorebed.sweeps").warning
 
 GRACE = 30  # seconds without a sign of its owner after which a lock is taken
 TAIL = 1 << 20  # bytes that are looked through for the end of the last whole line
@@ -30,6 +36,7 @@ TAIL = 1 << 20  # bytes that are looked through for the end of the last whole li
 # How Optuna writes a setting of a trial, and the end of one. In another form nothing is left out.
 SETTING = re.compile(rb'\{"op_code":5,"worker_id":"[^"]*","trial_id":(\d+),')
 ENDED = re.compile(rb'\{"op_code":6,"worker_id":"[^"]*","trial_id":(\d+),"state":[123],')
+CHECKSUM = re.compile(rb'"crc32":"([0-9a-f]{8})"\}$')
 NOTHING: dict[str, Any] = {"op_code": 5, "worker_id": "", "trial_id": -1}  # of no trial
 
 
@@ -42,23 +49,20 @@ class JournalFile(BaseJournalBackend):
 
     def __init__(self, path: Path, *, brief: bool = False):
         self._path, self._brief = path, brief
+        self._torn = False  # whether we said so
         self._line, self._byte = 0, 0  # how far a brief one was read
         with explained("opening", path):
             os.stat(path)
-        self._whole = JournalFileBackend(str(path))
         self._lock = JournalFileSymlinkLock(str(path), GRACE)
 
     def read_logs(self, log_number_from: int) -> Generator[dict[str, Any], None, None]:
         """Every line from a number on."""
         with explained("reading", self._path):
-            if self._brief:
-                yield from self._brief_logs(log_number_from)
-            else:
-                yield from self._whole.read_logs(log_number_from)
+            yield from self._logs(log_number_from)
 
     def append_logs(self, logs: list[dict[str, Any]]) -> None:
         """Add lines, all or none."""
-        text = "".join(json.dumps(log, separators=(",", ":")) + "\n" for log in logs).encode()
+        text = b"".join(_sealed(json.dumps(log, separators=(",", ":")).encode()) for log in logs)
         with explained("writing", self._path, needed=len(text)), held(self._lock):
             _mend(self._path)
             with self._path.open("ab") as file:
@@ -66,19 +70,45 @@ class JournalFile(BaseJournalBackend):
                 file.flush()
                 os.fsync(file.fileno())
 
-    def _brief_logs(self, first: int) -> Iterator[dict[str, Any]]:
-        """Every whole line from a number on; a setting of a trial that is over says nothing."""
+    def _logs(self, first: int) -> Iterator[dict[str, Any]]:
+        """Every whole line from a number on; to a brief one, a setting of a trial that is over says
+        nothing.
+        """
         if first < self._line:
             self._line, self._byte = 0, 0
         with self._path.open("rb") as file:
             file.seek(self._byte)
             *lines, torn = file.read().split(b"\n")
             end = file.tell() - len(torn)
-        over = {found[1] for found in map(ENDED.match, lines) if found}
-        for line in lines[first - self._line :]:
-            setting = SETTING.match(line)
+        if torn and not self._torn:
+            self._torn = True
+            _warn(f"The last line of {self._path} is torn, as by a worker that was killed.")
+        ended = map(ENDED.match, lines) if self._brief else ()
+        over = {found[1] for found in ended if found}
+        for number, line in enumerate(lines[first - self._line :], first + 1):
+            _check(line, number, self._path)
+            setting = SETTING.match(line) if self._brief else None
             yield NOTHING if setting and setting[1] in over else json.loads(line)
         self._line, self._byte = self._line + len(lines), end
+
+
+def _sealed(line: bytes) -> bytes:
+    """An object as a line, with the checksum of what stands before it as its last entry."""
+    body = line[:-1] + b","
+    return b'%s"crc32":"%08x"}\n' % (body, zlib.crc32(body))
+
+
+def _check(line: bytes, number: int, path: Path) -> None:
+    found = CHECKSUM.search(line)
+    if found is None and line.endswith(b"}") and b'"crc' not in line[-24:]:
+        return  # of an earlier version
+    if found is None or int(found[1], 16) != zlib.crc32(line[: found.start()]):
+        raise RunFolderError(
+            f"line {number} of {path}",
+            got="other than was written",
+            expected="a line of the journal",
+            fix="use another copy of it; the run folders of the trials are untouched.",
+        )
 
 
 @contextlib.contextmanager

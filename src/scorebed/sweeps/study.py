@@ -29,8 +29,10 @@ from optuna.storages.journal import JournalStorage
 from optuna.study import Study as OptunaStudy
 from optuna.trial import FrozenTrial
 
+from scorebed._platform import sync_folder
 from scorebed.errors import InvalidValueError, NewerFormatError, RunFolderError, require
-from scorebed.runs.durable import explained, make_folder, replace_file, sync_folder, write_new
+from scorebed.runs import seal
+from scorebed.runs.durable import explained, make_folder, replace_file, write_new
 from scorebed.sweeps.heartbeats import heartbeat_options
 from scorebed.sweeps.journal import JournalFile
 from scorebed.sweeps.leases import SECONDS
@@ -106,7 +108,7 @@ class SweepStudy:
                     target.chmod(stat.S_IRUSR | stat.S_IRGRP | stat.S_IROTH)
             sync_folder(self.upfront_folder)
             self._create_in_storage()
-            replace_file(self.folder / STUDY, tomli_w.dumps(self._values()).encode())
+            replace_file(self.folder / STUDY, seal.sealed_text(tomli_w.dumps(self._values())))
         except BaseException:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise
@@ -216,6 +218,7 @@ def open_study(folder: Path) -> SweepStudy:
     with explained("reading", path):
         data = path.read_bytes()
     try:
+        seal.check_text(data)
         values = tomllib.loads(data.decode())
         number = values.pop("format")
         if number == FORMAT:

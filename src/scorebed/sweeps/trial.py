@@ -11,10 +11,11 @@ import jax
 import numpy as np
 from optuna.trial import Trial
 
+from scorebed._platform import sync_folder
 from scorebed.errors import InvalidValueError
 from scorebed.runs.artifacts import upfront_files
 from scorebed.runs.begin import NewRun
-from scorebed.runs.durable import explained, replace_file, sync_folder, temporary_beside
+from scorebed.runs.durable import explained, replace_file, temporary_beside
 from scorebed.runs.execution import Execution, job_for
 from scorebed.runs.folder import CONFIG, LOCK, METRICS
 from scorebed.runs.load import OpenRun, open_run

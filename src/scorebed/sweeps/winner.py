@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scorebed.bounds import tight_bounds
 from scorebed.errors import InvalidValueError
 from scorebed.keys import named
-from scorebed.runs import strict_json
+from scorebed.runs import seal, strict_json
 from scorebed.runs.durable import explained, replace_file
 from scorebed.runs.evaluation import reported_bound
 from scorebed.runs.load import Run, load
@@ -102,10 +102,20 @@ def _judged(
     file = study.folder / f"winner-{trial.number:05d}.json"
     if not file.exists():
         run = load(path, **parts._asdict())
-        text = strict_json.dumps(_bounds(run, study, trial.number, progress), indent=2)
+        bounds = _bounds(run, study, trial.number, progress)
+        text = strict_json.dumps(seal.sealed(bounds), indent=2)
         replace_file(file, (text + "\n").encode())
     with explained("reading", file):
-        values: Any = strict_json.loads(file.read_bytes())
+        data = file.read_bytes()
+    try:
+        values: Any = seal.unsealed(strict_json.loads(data))
+    except ValueError as error:
+        raise InvalidValueError(
+            str(file),
+            got=f"'{error}'",
+            expected="what 'scorebed sweep best' wrote",
+            fix="delete it: it is computed again.",
+        ) from None
     return {
         key: math.nan if value is None and key != "tight" else value
         for key, value in values.items()

@@ -340,6 +340,6 @@ def best_policy(
     lower: list[float] = []
     for policy in each:
         lower.append(gain(policy))
-        on_policy(len(lower), float(np.nanmax(lower, initial=-math.inf)))
+        on_policy(len(lower), max((x for x in lower if not math.isnan(x)), default=-math.inf))
     number = max(range(len(each)), key=lambda i: float(np.nan_to_num(lower[i], nan=-np.inf)))
     return BestPolicy(each[number], number, lower)

@@ -3,24 +3,26 @@ for the script of the page.
 
 Endpoints are plain functions: the framework runs them in threads, so that a posterior never delays
 a request for a design. A measurement is on the disk before its answer leaves; the answer has the
-next design, so that one request per step is enough."""
+next design, so that one request per step is enough. Whoever asks for a design waits for it, unless
+the request says `Prefer: respond-async`, as those of the page do: then the answer comes at once,
+with `finding` where the design follows, and an improbable outcome is judged afterwards where the
+posterior is not in view."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Security
+from fastapi import APIRouter, Header, Security
 from fastapi.security import HTTPBearer
 from starlette.responses import Response
 
 from scorebed.errors import ConflictError, InvalidValueError, ScorebedError
-from scorebed.session.conflicts import repeated
+from scorebed.session.conflicts import meant, repeated
 from scorebed.session.events import StepRecord, Vector
+from scorebed.session.messages import improbable
 from scorebed.session.posterior import IMPROBABLE
 from scorebed.session.session import Session
 from scorebed.session.validation import ParsedEntry, Submission
-from scorebed.tasks.spaces import Quantity
-from scorebed.web.hub import Hub
-from scorebed.web.rendering import number
+from scorebed.web.hub import MOMENT, Hub
 from scorebed.web.requests import (
     Answer,
     BadFieldError,
@@ -35,6 +37,7 @@ from scorebed.web.requests import (
     Remark,
     SetHorizon,
     SetLimits,
+    Skip,
     Version,
     WhatIf,
     Which,
@@ -45,6 +48,10 @@ from scorebed.web.requests import (
     step_of,
 )
 
+Prefer = Annotated[
+    str | None,
+    Header(description="`respond-async`: answer at once, even if the next design is not there."),
+]
 REFUSALS: dict[int | str, dict[str, Any]] = {
     status: {"model": Problem, "description": text}
     for status, text in (
@@ -92,14 +99,15 @@ def make_api(hub: Hub) -> APIRouter:
         ]
 
     @api.post("/experiments", status_code=201)
-    def begin(body: Begin) -> Answer:
+    def begin(body: Begin, prefer: Prefer = None) -> Answer:
         """Begin an experiment."""
-        return _answer(hub.begin(body.name, seed=body.seed, token=body.token))
+        begun = hub.begin(body.name, seed=body.seed, token=body.token)
+        return _answer(hub, begun.experiment.id, prefer)
 
     @api.get("/experiments/{number}")
-    def experiment(number: int) -> Answer:
+    def experiment(number: int, prefer: Prefer = None) -> Answer:
         """Where it stands, and the next design, which is stored before it is shown."""
-        return _answer(hub.session(number))
+        return _answer(hub, number, prefer)
 
     @api.get("/experiments/{number}/version")
     def version(number: int) -> Version:
@@ -117,38 +125,47 @@ def make_api(hub: Hub) -> APIRouter:
         }
 
     @api.post("/experiments/{number}/observe", response_model=Answer)
-    def observe(number: int, body: Observe) -> Response:
+    def observe(number: int, body: Observe, prefer: Prefer = None) -> Response:
         """Store the outcome of the next step."""
-        session = hub.session(number)
+        session, hurried = hub.session(number), _hurried(prefer)
         entry = read_entry(session.task, body.y, body.xi)
-        if body.ask:
+        judged = body.ask and (not hurried or hub.can_judge(number))
+        if judged:
             hub.wait_until_warm()
             _ask_about_next(session, entry, body)
-        record = session.exchange(
-            entry, step=body.step, proposal=_meant(session, body), token=body.token
-        )
+        store = session.observe if hurried else session.exchange
+        record = store(entry, step=body.step, proposal=_meant(session, body), token=body.token)
+        if body.ask and not judged:
+            hub.judge_later(number, record)
         # Serialised here: the framework would validate the answer again, in another thread.
-        return Response(_answer(session, record).model_dump_json(), media_type="application/json")
+        answer = _answer(hub, number, prefer, record)
+        return Response(answer.model_dump_json(), media_type="application/json")
 
     @api.post("/experiments/{number}/correct")
-    def correct(number: int, body: Correct) -> Answer:
+    def correct(number: int, body: Correct, prefer: Prefer = None) -> Answer:
         """Replace the outcome of a step. What was stored before stays in the history."""
-        with hub.acting(number, None) as session:
-            entry = read_entry(session.task, body.y, body.xi)
-            before = record_of(session.state, body.step)
-            if body.ask and before is not None and before.used is not None and before.y != entry.y:
-                earlier = session.state.records[: body.step - 1]
-                _ask(session, earlier, entry.xi or before.used, entry.y)
-            return _answer(session, session.correct(body.step, entry))
+        session = hub.session(number)
+        entry = read_entry(session.task, body.y, body.xi)
+        before = record_of(session.state, body.step)
+        judged = body.ask and (not _hurried(prefer) or hub.can_judge(number))
+        if judged and before is not None and before.used is not None and before.y != entry.y:
+            earlier = session.state.records[: body.step - 1]
+            _ask(session, earlier, entry.xi or before.used, entry.y)
+        with hub.acting(number, None):
+            record = session.correct(body.step, entry)
+        if body.ask and not judged:
+            hub.judge_later(number, record)
+        return _answer(hub, number, prefer, record)
 
     @api.post("/experiments/{number}/skip")
-    def skip(number: int, body: Which) -> Answer:
+    def skip(number: int, body: Skip, prefer: Prefer = None) -> Answer:
         """Give up the next step, because the trial failed; only where steps are independent."""
         with hub.acting(number, body.sequence) as session:
-            return _answer(session, session.skip(step=body.step))
+            record = session.skip(step=body.step, proposal=body.proposal)
+        return _answer(hub, number, prefer, record)
 
     @api.post("/experiments/{number}/undo")
-    def undo(number: int, body: Which) -> Answer:
+    def undo(number: int, body: Which, prefer: Prefer = None) -> Answer:
         """Take back what came last: a step, a change, or the end. Say which step, or the `sequence`
         that you have seen.
         """
@@ -161,21 +178,21 @@ def make_api(hub: Hub) -> APIRouter:
             )
         with hub.acting(number, body.sequence) as session:
             session.undo(step=body.step)
-            return _answer(session)
+        return _answer(hub, number, prefer)
 
     @api.post("/experiments/{number}/note")
-    def note(number: int, body: Remark) -> Answer:
+    def note(number: int, body: Remark, prefer: Prefer = None) -> Answer:
         """Keep a remark with the next step."""
         with hub.acting(number, None) as session:
             session.note(body.text)
-            return _answer(session)
+        return _answer(hub, number, prefer)
 
     @api.post("/experiments/{number}/finish")
-    def finish(number: int, body: Which) -> Answer:
+    def finish(number: int, body: Which, prefer: Prefer = None) -> Answer:
         """End the experiment. `undo` takes it back."""
         with hub.acting(number, body.sequence) as session:
             session.finish()
-            return _answer(session)
+        return _answer(hub, number, prefer)
 
     @api.get("/experiments/{number}/outlook")
     def outlook(number: int) -> list[Following]:
@@ -194,7 +211,7 @@ def make_api(hub: Hub) -> APIRouter:
         return Following(y=list(entry.y), design=list(session.foresee(entry)))
 
     @api.post("/experiments/{number}/limit")
-    def limit(number: int, body: SetLimits) -> Answer:
+    def limit(number: int, body: SetLimits, prefer: Prefer = None) -> Answer:
         """Allow fewer designs from now on, or all of the task's again. What the policy wants
         outside is moved to the nearest.
         """
@@ -208,39 +225,39 @@ def make_api(hub: Hub) -> APIRouter:
                 raise
             except InvalidValueError as error:
                 raise BadFieldError(error, "low-0") from None
-            return _answer(session)
+        return _answer(hub, number, prefer)
 
     @api.post("/experiments/{number}/plan")
-    def plan(number: int, body: SetHorizon) -> Answer:
+    def plan(number: int, body: SetHorizon, prefer: Prefer = None) -> Answer:
         """Another number of steps in all; the policy stays as it is unless it is refined."""
         with hub.acting(number, body.sequence) as session:
             session.set_horizon(body.steps)
-            return _answer(session)
+        return _answer(hub, number, prefer)
 
     @api.post("/experiments/{number}/refine")
-    def refine(number: int, body: Refine) -> RefineAnswer:
+    def refine(number: int, body: Refine, prefer: Prefer = None) -> RefineAnswer:
         """Train the policy for the steps that remain. It is kept if it is better; the answer comes
         when the time is over.
         """
         with hub.refining(number) as session:
             found = session.refine(float(body.seconds))
-            return RefineAnswer(
-                **_answer(session).model_dump(), kept=found.kept, sentence=found.sentence
-            )
+        answer = _answer(hub, number, prefer).model_dump()
+        return RefineAnswer(**answer, kept=found.kept, sentence=found.sentence)
 
     return api
 
 
-def _answer(session: Session, record: StepRecord | None = None) -> Answer:
+def _hurried(prefer: str | None) -> bool:
+    """Whether the answer should not wait for what takes long."""
+    return prefer is not None and "respond-async" in prefer.lower()
+
+
+def _answer(hub: Hub, number: int, prefer: str | None, record: StepRecord | None = None) -> Answer:
     """Whatever was stored stays stored, even if there is no next design."""
-    problem = None
-    try:
-        session.propose()
-    except ConflictError:
-        pass  # it has no step left
-    except ScorebedError as error:
-        problem = str(error)
+    found = hub.next_designs(number, patience=MOMENT if _hurried(prefer) else None)
+    session = hub.session(number)
     state = session.state
+    pending = [] if state.finished else [design_of(proposal) for proposal in state.pending]
     return Answer(
         experiment=session.experiment.id,
         name=session.name,
@@ -249,8 +266,10 @@ def _answer(session: Session, record: StepRecord | None = None) -> Answer:
         horizon=state.horizon,
         finished=state.finished,
         stored=None if record is None else step_of(record),
-        next=None if state.proposal is None or state.finished else design_of(state.proposal),
-        problem=problem,
+        next=pending[0] if pending else None,
+        pending=pending,
+        finding=found.finding,
+        problem=found.problem,
     )
 
 
@@ -260,7 +279,8 @@ def _meant(session: Session, body: Observe) -> int | None:
     """
     if body.proposal is not None or body.step is not None:
         return body.proposal
-    if session.state.finished or session.state.complete:
+    state = session.state
+    if state.finished or state.complete or len(state.pending) > 1:
         return None
     return session.propose().id
 
@@ -269,8 +289,9 @@ def _ask_about_next(session: Session, entry: ParsedEntry, body: Observe) -> None
     """Only what is new is asked back; the session recognises repetitions."""
     state = session.state
     sent = Submission(*entry, body.step, body.proposal, body.token)
-    if repeated(state, sent) is None and state.proposal is not None and not state.finished:
-        _ask(session, state.records, entry.xi or state.proposal.design, entry.y)
+    if repeated(state, sent) is None and state.pending and not state.finished:
+        used = entry.xi or meant(state, body.proposal).design
+        _ask(session, state.records, used, entry.y)
 
 
 def _ask(session: Session, records: Sequence[StepRecord], used: Vector, y: Vector) -> None:
@@ -279,15 +300,4 @@ def _ask(session: Session, records: Sequence[StepRecord], used: Vector, y: Vecto
     except ScorebedError:
         return  # without a posterior nothing is asked
     if tail < IMPROBABLE:
-        raise ImprobableError(
-            f"{listed(session.task.outcomes, y)} is improbable: by what is known, less than one "
-            f"outcome in {1 / IMPROBABLE:,.0f} is as far off.",
-            tail,
-        )
-
-
-def listed(quantities: Sequence[Quantity], values: Vector) -> str:
-    """Names, values and units in one line."""
-    return ", ".join(
-        f"{q.name} {number(v)} {q.unit}".rstrip() for q, v in zip(quantities, values, strict=True)
-    )
+        raise ImprobableError(improbable(session.task, y), tail)

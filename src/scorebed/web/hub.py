@@ -1,26 +1,36 @@
-"""The experiments of one run's file, each with one session that all of its visitors share."""
+"""The experiments of one run's file, each with one session that all of its visitors share.
 
+Nobody's entry waits for a compilation or a long computation: an outcome is stored and answered
+while the posterior is not in view yet, and judged afterwards; a design that takes longer than a
+moment is found in the background."""
+
+import contextlib
+import dataclasses
 import tempfile
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from scorebed.errors import ConflictError, ScorebedError
 from scorebed.runs.load import Run
-from scorebed.session.events import ExperimentState
+from scorebed.session.events import ExperimentState, ProposedDesign, StepRecord
 from scorebed.session.opening import FILE
 from scorebed.session.policy_runner import require_same
 from scorebed.session.posterior import PARTICLES
 from scorebed.session.session import Session
+from scorebed.session.side_by_side import check_count
+from scorebed.session.stopping import StoppingRule
 from scorebed.session.store import Experiment, Store
 from scorebed.web.knowledge import Knowledge, know
 
 REMEMBERED = 1000  # tokens of new experiments
 # Visitors that may wait for a posterior at once: the framework has 40 threads, designs need some.
 SEATS = 8
+MOMENT = 0.05  # seconds that the page waits for a design, most of which take less
 
 
 class ListedExperiment(NamedTuple):
@@ -39,6 +49,16 @@ class BusyError(ScorebedError):
     """Too many visitors wait for a posterior."""
 
 
+class NextDesigns(NamedTuple):
+    """The designs that wait for outcomes. `finding` if more are on their way, `problem` is a
+    sentence where there should be some and are none.
+    """
+
+    pending: tuple[ProposedDesign, ...] = ()
+    finding: bool = False
+    problem: str | None = None
+
+
 class _Shared:
     """One experiment while the server runs, shared by its visitors."""
 
@@ -48,6 +68,17 @@ class _Shared:
         self.thinking = threading.Lock()
         self.refining = threading.Lock()
         self.known: Knowledge | None = None
+        self.judged: tuple[StepRecord, ...] | None = None  # after these an outcome can be judged
+        self.unasked: frozenset[int] = frozenset()  # stored before they could be judged
+        self._search: Future[tuple[ProposedDesign, ...]] | None = None
+        self._searching = threading.Lock()
+
+    def search(self, count: int) -> Future[tuple[ProposedDesign, ...]]:
+        """The search for so many designs, begun in the background unless one is under way."""
+        with self._searching:
+            if self._search is None or self._search.done():
+                self._search = _in_background(lambda: self.session.ask(count))
+            return self._search
 
 
 class Hub:
@@ -55,12 +86,25 @@ class Hub:
     the same experiment.
     """
 
-    def __init__(self, run: Run, *, db: Path | None = None, particles: int = PARTICLES):
+    def __init__(
+        self,
+        run: Run,
+        *,
+        db: Path | None = None,
+        particles: int = PARTICLES,
+        at_once: int = 1,
+        rule: StoppingRule | None = None,
+    ):
         self.run, self.particles = run, particles
+        self.at_once = check_count(run.task, at_once)
+        if rule is not None:
+            rule.require_cost(run.task)
+        self._worth = {} if rule is None else dataclasses.asdict(rule)
         self.store = Store(db if db is not None else run.path / FILE)
         self._turn = threading.RLock()
         self._shared: dict[int, _Shared] = {}
         self._states: dict[int, ExperimentState] = {}
+        self._fits: dict[tuple[str, str], bool] = {}
         self._begun: OrderedDict[str, int] = OrderedDict()
         self.seats = threading.BoundedSemaphore(SEATS)
         self._warm = threading.Event()
@@ -70,9 +114,13 @@ class Hub:
         """Let go of the file."""
         self.store.close()
 
+    def warm_policy(self) -> None:
+        """Compile what designs need, which every visitor would wait for."""
+        self._on_scratch(lambda session: session.warm_policy())
+
     def warm(self) -> None:
-        """Compile in the background what the first visitor would wait for. Posteriors wait for it,
-        so that nothing is compiled twice.
+        """Compile in the background what else the first visitor would wait for. Posteriors wait for
+        it, so that nothing is compiled twice.
         """
         self._warm.clear()
         threading.Thread(target=self._compile, name="warm", daemon=True).start()
@@ -103,7 +151,12 @@ class Hub:
             if token is not None and token in self._begun:
                 return self.session(self._begun[token])
             session = Session.create(
-                self.run, db=self.store, experiment=name, seed=seed, particles=self.particles
+                self.run,
+                db=self.store,
+                experiment=name,
+                seed=seed,
+                particles=self.particles,
+                **self._worth,
             )
             number = session.experiment.id
             self._shared[number] = _Shared(session)
@@ -118,6 +171,40 @@ class Hub:
         if there is none.
         """
         return self._experiment(number).session
+
+    # ---- what comes next
+
+    def next_designs(self, number: int, *, patience: float | None = None) -> NextDesigns:
+        """Where to measure next, stored before it is shown. Whoever has no patience hears after so
+        many seconds that designs are being found.
+        """
+        shared = self._experiment(number)
+        state = shared.session.state
+        if state.finished or state.complete:
+            return NextDesigns()
+        if len(state.pending) >= min(self.at_once, state.left):
+            return NextDesigns(state.pending)
+        try:
+            if patience is None:
+                return NextDesigns(shared.session.ask(self.at_once))
+            return NextDesigns(shared.search(self.at_once).result(patience))
+        except TimeoutError:
+            return NextDesigns(shared.session.state.pending, finding=True)
+        except ConflictError:  # somebody has just ended it; the page will hear of that
+            return NextDesigns()
+        except ScorebedError as error:
+            return NextDesigns(state.pending, problem=str(error))
+
+    def can_judge(self, number: int) -> bool:
+        """Whether what is improbable can be asked back without a wait: the posterior is in view."""
+        shared = self._experiment(number)
+        return self._warm.is_set() and shared.judged == shared.session.state.records
+
+    def judge_later(self, number: int, record: StepRecord) -> None:
+        """Say so, once the posterior before it is in view, if this outcome was improbable."""
+        shared = self._experiment(number)
+        with shared.turn:
+            shared.unasked |= {record.sequence}
 
     # ---- one at a time
 
@@ -165,7 +252,8 @@ class Hub:
             with shared.thinking:
                 state = shared.session.state
                 if shared.known is None or shared.known.sequence != state.sequence:
-                    shared.known = know(shared.session, state)
+                    shared.known = know(shared.session, state, shared.unasked)
+                    shared.judged = state.records
                 return shared.known
         finally:
             self.seats.release()
@@ -182,7 +270,11 @@ class Hub:
                         "Fix: look at the list."
                     )
                 session = Session.open(
-                    self.run, db=self.store, experiment=found.name, particles=self.particles
+                    self.run,
+                    db=self.store,
+                    experiment=found.name,
+                    particles=self.particles,
+                    **self._worth,
                 )
                 self._shared[number] = _Shared(session)
             return self._shared[number]
@@ -193,22 +285,44 @@ class Hub:
         return state
 
     def _ours(self, experiment: Experiment) -> bool:
-        try:
-            require_same(self.run, experiment)
-        except ConflictError:
-            return False
-        return True
+        """Looked up by its hashes: those of the run are computed from its files."""
+        hashes = experiment.fingerprint, experiment.policy_sha256
+        if hashes not in self._fits:
+            try:
+                require_same(self.run, experiment)
+            except ConflictError:
+                self._fits[hashes] = False
+            else:
+                self._fits[hashes] = True
+        return self._fits[hashes]
 
     def _compile(self) -> None:
         try:
-            with (
-                tempfile.TemporaryDirectory() as folder,
-                Session.create(
-                    self.run, db=Path(folder) / FILE, particles=self.particles
-                ) as scratch,
-            ):
-                scratch.warm()
-        except ScorebedError:
-            pass  # whoever asks for it gets the error
+            self._on_scratch(lambda session: session.warm())
         finally:
             self._warm.set()
+
+    def _on_scratch(self, act: Callable[[Session], object]) -> None:
+        """Act on an experiment that is thrown away. Whoever needs what fails gets the error."""
+        with (
+            contextlib.suppress(ScorebedError),
+            tempfile.TemporaryDirectory() as folder,
+            Session.create(self.run, db=Path(folder) / FILE, particles=self.particles) as scratch,
+        ):
+            act(scratch)
+
+
+def _in_background(
+    work: Callable[[], tuple[ProposedDesign, ...]],
+) -> Future[tuple[ProposedDesign, ...]]:
+    """Not by an executor, which would not let the server stop while something compiles."""
+    promise: Future[tuple[ProposedDesign, ...]] = Future()
+
+    def run() -> None:
+        try:
+            promise.set_result(work())
+        except BaseException as error:
+            promise.set_exception(error)
+
+    threading.Thread(target=run, name="next designs", daemon=True).start()
+    return promise

@@ -9,7 +9,8 @@ from markupsafe import Markup
 
 from scorebed.errors import ScorebedError
 from scorebed.session.events import ExperimentState
-from scorebed.session.posterior import QUANTILES, MarginalSummary, Posterior
+from scorebed.session.messages import improbable
+from scorebed.session.posterior import IMPROBABLE, QUANTILES, MarginalSummary, Posterior
 from scorebed.session.session import Session
 from scorebed.session.what_if import Expectation
 from scorebed.web.pairs import caption, draw_pairs
@@ -43,7 +44,8 @@ class Knowledge(NamedTuple):
     expected: Expectation | None = None
     ess: float = 0.0
     particles: int = 0
-    next: tuple[Expected, ...] = ()
+    next: tuple[tuple[int, tuple[Expected, ...]], ...] = ()
+    """What to expect at each pending design, with its number."""
     information_picture: Markup = Markup("")
     marginal_pictures: tuple[Markup, ...] = ()
     space_picture: Markup = Markup("")
@@ -52,19 +54,25 @@ class Knowledge(NamedTuple):
     pairs_caption: str = ""
     warnings: tuple[str, ...] = ()
     scope: str | None = None
+    stopping: str | None = None
+    """Whether it is time to stop, where somebody said what information is worth."""
 
 
-def know(session: Session, state: ExperimentState) -> Knowledge:
+def know(
+    session: Session, state: ExperimentState, unasked: frozenset[int] = frozenset()
+) -> Knowledge:
     """Everything about `state`. Without a posterior there is the reason in its place, and a picture
-    of the steps.
+    of the steps. `unasked` are outcomes, by their events, that were stored before anybody could say
+    whether they are improbable.
     """
-    proposal = None if state.finished else state.proposal
-    number = None if proposal is None else proposal.id
+    pending = () if state.finished else state.pending
+    number = pending[0].id if pending else None
     beliefs = session.beliefs
     try:
         prior, posterior = beliefs.posterior(()), beliefs.posterior(state.records)
         gained = beliefs.information(state.records)
-        predicted = () if proposal is None else beliefs.predict(state.records, proposal.design)
+        each = {p.step: beliefs.predict(state.records, p.design) for p in pending}
+        doubts = _doubts(session, state, unasked)
     except ScorebedError as error:
         space = draw_space(session.task, state, None, (), Curve())
         return Knowledge(
@@ -75,6 +83,11 @@ def know(session: Session, state: ExperimentState) -> Knowledge:
             space_caption=space.caption,
             warnings=session.warnings(),
         )
+    predicted = next(iter(each.values()), ())
+    if predicted and (not session.task.states_follow_data or len(gained) > session.task.horizon):
+        # Compiled for every length: whoever enters an outcome should not wait for that.
+        middle = tuple(m.quantiles[len(QUANTILES) // 2] for m in predicted)
+        beliefs.surprise(state.records, pending[0].design, middle)
     space = draw_space(session.task, state, posterior, predicted, _curve(session, state))
     return Knowledge(
         state.sequence,
@@ -85,12 +98,7 @@ def know(session: Session, state: ExperimentState) -> Knowledge:
         session.expected,
         posterior.ess,
         len(posterior.theta),
-        tuple(
-            Expected(
-                m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH], m.shares
-            )
-            for m in predicted
-        ),
+        tuple((step, tuple(map(_expected, marginals))) for step, marginals in each.items()),
         draw_information(
             gained, [0, *(r.step for r in state.measured)], state.horizon, session.expected
         ),
@@ -99,9 +107,28 @@ def know(session: Session, state: ExperimentState) -> Knowledge:
         space.caption,
         draw_pairs(posterior.quantities, prior.theta, posterior.theta),
         caption(posterior.quantities),
-        session.warnings(),
+        (*doubts, *session.warnings()),
         session.scope(),
+        session.stopping_sentence(),
     )
+
+
+def _expected(m: MarginalSummary) -> Expected:
+    return Expected(m.quantity.name, m.quantity.unit, m.quantiles[LOW], m.quantiles[HIGH], m.shares)
+
+
+def _doubts(session: Session, state: ExperimentState, unasked: frozenset[int]) -> tuple[str, ...]:
+    """A sentence for each outcome that would have been asked back."""
+    found = []
+    for i, record in enumerate(state.records):
+        if record.sequence in unasked and record.used is not None and record.y is not None:
+            tail = session.beliefs.surprise(state.records[:i], record.used, record.y)
+            if tail < IMPROBABLE:
+                found.append(
+                    f"Step {record.step}: {improbable(session.task, record.y)} It was stored "
+                    "before that could be said: correct or undo it if it is wrong."
+                )
+    return tuple(found)
 
 
 def _marginal_pictures(prior: Posterior, posterior: Posterior) -> tuple[Markup, ...]:

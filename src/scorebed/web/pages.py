@@ -9,14 +9,13 @@ from importlib import resources
 from fastapi import APIRouter
 from starlette.responses import HTMLResponse, Response
 
-from scorebed.errors import ConflictError, ScorebedError
+from scorebed.errors import ScorebedError
 from scorebed.runs.load import Run
-from scorebed.session.events import LONGEST_HORIZON, ExperimentState, ProposedDesign
+from scorebed.session.events import LONGEST_HORIZON, ExperimentState
 from scorebed.session.messages import wanted_sentence
 from scorebed.session.posterior import QUANTILES
-from scorebed.session.session import Session
 from scorebed.session.validation import LONGEST_NAME, LONGEST_NOTE
-from scorebed.web.hub import Hub
+from scorebed.web.hub import MOMENT, Hub
 from scorebed.web.rendering import render
 from scorebed.web.requests import LONGEST_REFINING
 
@@ -46,11 +45,11 @@ def make_pages(hub: Hub) -> APIRouter:
 
     @pages.get("/experiments/{number}")
     def experiment(number: int) -> str:
-        return render("experiment.html", longest_note=LONGEST_NOTE, **_now(hub.session(number)))
+        return render("experiment.html", longest_note=LONGEST_NOTE, **_now(hub, number))
 
     @pages.get("/experiments/{number}/now")
     def now(number: int) -> str:
-        return render("_now.html", **_now(hub.session(number)))
+        return render("_now.html", **_now(hub, number))
 
     @pages.get("/experiments/{number}/knowledge")
     def knowledge(number: int) -> str:
@@ -93,21 +92,21 @@ def _front(hub: Hub) -> dict[str, object]:
     }
 
 
-def _now(session: Session) -> dict[str, object]:
-    proposal, problem = _proposal(session)
+def _now(hub: Hub, number: int) -> dict[str, object]:
+    found, session = hub.next_designs(number, patience=MOMENT), hub.session(number)
     state = session.state
+    quantities = session.task.designs.quantities
     return {
         "run": _run(session.run),
         "experiment": session.experiment,
         "state": state,
-        "proposal": proposal,
-        "problem": problem,
-        "designs": session.task.designs.quantities,
+        "pending": () if state.finished else state.pending,
+        "finding": found.finding and not (state.finished or state.complete),
+        "problem": found.problem,
+        "designs": quantities,
         "outcomes": session.task.outcomes,
         "can_skip": session.task.exchangeable_steps,
-        "wanted": None
-        if proposal is None
-        else wanted_sentence(proposal, session.task.designs.quantities),
+        "wanted": {each.id: wanted_sentence(each, quantities) for each in state.pending},
         "circumstances": session.circumstances(),
         "trained_horizon": session.experiment.horizon,
         "longest_plan": LONGEST_HORIZON,
@@ -136,18 +135,6 @@ def _outlook(hub: Hub, number: int) -> dict[str, object]:
         return found | {"rows": session.outlook()}
     except ScorebedError as error:
         return found | {"problem": str(error), "sequence": session.state.sequence}
-
-
-def _proposal(session: Session) -> tuple[ProposedDesign | None, str | None]:
-    """The next design, stored before it is shown, or a sentence that says why there is none."""
-    if session.state.finished or session.state.complete:
-        return None, None
-    try:
-        return session.propose(), None
-    except ConflictError:  # somebody has just ended it; the page will hear of that
-        return None, None
-    except ScorebedError as error:
-        return None, str(error)
 
 
 def _notes(state: ExperimentState) -> dict[int, list[str]]:

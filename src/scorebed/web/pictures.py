@@ -146,18 +146,18 @@ def _along(task: Task, state: State, predicted: Sequence[Marginal], curve: Curve
     if curve.x:
         there = list(zip(curve.x, curve.high, strict=True))
         plot.area([*there, *reversed(list(zip(curve.x, curve.low, strict=True)))], "expected")
-    proposal = None if state.finished else state.proposal
-    if proposal is not None:
+    pending = () if state.finished else state.pending
+    for i, proposal in enumerate(pending):
         x = proposal.design[0]
         plot.line([(x, plot.y[0]), (x, plot.y[1])], "next-line")
         plot.text(x, plot.y[1], "next", "label next-word middle", dy=-6.0)
-        for m in predicted:
+        for m in predicted if i == 0 else ():
             plot.line([(x, m.quantiles[LOW]), (x, m.quantiles[HIGH])], "next-band")
     for record, x, y in points:
         plot.dot(x, y, "dot", r=5.0, title=_reading(task, record))
         plot.text(x, y, str(record.step), "step-word", dx=8.0, dy=-6.0)
     words = f"{outcome} against {design}: {len(points)} measurements" + (
-        ", and the next design." if proposal else "."
+        ", and the next design." if pending else "."
     )
     return Picture(
         plot.render(words),
@@ -171,7 +171,7 @@ def _limits(task: Task, state: State, i: int) -> Range:
         low, high = task.designs.limits
         return float(low[i]), float(high[i])
     used = [r.used[i] for r in state.measured if r.used is not None]
-    used += [state.proposal.design[i]] if state.proposal is not None else []
+    used += [proposal.design[i] for proposal in state.pending]
     size = 2.0 * task.designs.typical_size[i]
     return spread([-size, size, *used], 0.04)
 
@@ -199,12 +199,12 @@ def _map(task: Task, state: State, posterior: Posterior | None) -> Picture:
     for record, xi in points:
         plot.dot(xi[0], xi[1], "dot", r=9.0, title=_reading(task, record))
         plot.text(xi[0], xi[1], str(record.step), "step-inside middle", dy=4.0)
-    proposal = None if state.finished else state.proposal
-    if proposal is not None:
+    pending = () if state.finished else state.pending
+    for proposal in pending:
         title = f"next: {number(proposal.design[0])}, {number(proposal.design[1])}"
         plot.cross(proposal.design[0], proposal.design[1], "next-mark", title=title)
     words = f"Map of {first} and {second}: {len(points)} measurements" + (
-        ", and the next design." if proposal else "."
+        ", and the next design." if pending else "."
     )
     caption = "Circles: measurements by step. Cross: the next design."
     if clouds:

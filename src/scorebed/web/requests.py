@@ -97,6 +97,12 @@ class Which(Message):
     sequence: Seen | None = None
 
 
+class Skip(Which):
+    """The step whose trial failed; of several designs, the one that was tried."""
+
+    proposal: Number | None = None
+
+
 class WhatIf(Message):
     """An outcome that has not been measured."""
 
@@ -170,6 +176,12 @@ class Answer(BaseModel):
     stored: Step | None = Field(None, description="The step that this request was about.")
     next: Design | None = Field(
         None, description="Where to measure next; null when no step is left."
+    )
+    pending: list[Design] = Field(
+        [], description="All designs that wait for an outcome, of a server with --parallel."
+    )
+    finding: bool = Field(
+        False, description="Whether a design is still being found; ask again in a moment."
     )
     problem: str | None = Field(
         None, description="Why there is no next design, where there should be one."

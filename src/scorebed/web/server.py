@@ -14,9 +14,11 @@ from pathlib import Path
 
 import uvicorn
 
+from scorebed._platform import others_may_read
 from scorebed.errors import InvalidValueError, RunFolderError
 from scorebed.runs.durable import explained
 from scorebed.runs.load import Run
+from scorebed.session.stopping import StoppingRule
 from scorebed.web.app import make_app
 from scorebed.web.guard import Door
 from scorebed.web.hub import Hub
@@ -26,15 +28,27 @@ _TOKEN = re.compile("[A-Za-z0-9_-]{43}")
 
 
 def serve(
-    run: Run, *, host: str, port: int, db: Path | None, on_ready: Callable[[str, str], None]
+    run: Run,
+    *,
+    host: str,
+    port: int,
+    db: Path | None,
+    at_once: int = 1,
+    rule: StoppingRule | None = None,
+    on_compiling: Callable[[], None] = lambda: None,
+    on_ready: Callable[[str, str], None],
 ) -> None:
-    """Listen until interrupted. `on_ready(link, token)` is called once connections are taken."""
+    """Listen until interrupted. `on_ready(link, token)` is called once connections are taken, after
+    `on_compiling`, when what designs need is compiled; the rest is compiled in the background.
+    """
     listening = listen(host, port)
     with listening:
         taken = listening.getsockname()[1]
-        hub = Hub(run, db=db)
+        hub = Hub(run, db=db, at_once=at_once, rule=rule)
         try:
             door = make_door(host, taken, read_token(hub.store.path.with_suffix(".token")))
+            on_compiling()
+            hub.warm_policy()
             hub.warm()
             # Without a log of accesses, which would have the token of the first link in it.
             settings = uvicorn.Config(
@@ -106,10 +120,10 @@ def read_token(path: Path) -> str:
         _make_token(path)
     with explained("reading", path):
         token, mode = path.read_text(errors="replace").strip(), path.stat().st_mode
-    if not _TOKEN.fullmatch(token) or mode & 0o077:
+    if not _TOKEN.fullmatch(token) or others_may_read(mode):
         raise RunFolderError(
             f"the token file {path}",
-            got="one that others can read" if mode & 0o077 else "something else",
+            got="one that others can read" if others_may_read(mode) else "something else",
             expected="a token that its owner alone can read",
             fix="delete it: a new one is made.",
         )

@@ -3,6 +3,7 @@
 "use strict";
 
 const PERIOD = 1000; // milliseconds between two questions
+const MOMENT = 200; // milliseconds after which a button says that it waits
 const PATIENCE = 20000; // milliseconds that an answer may take
 const LONG = 600000; // and one that waits for a posterior, the first of which compiles
 
@@ -25,7 +26,7 @@ async function ask(path, options = {}, patience = PATIENCE) {
   const timer = setTimeout(() => control.abort(), patience);
   try {
     const response = await fetch(path, { credentials: "same-origin", cache: "no-store", signal: control.signal, ...options });
-    by("offline").hidden = true;
+    if (!by("offline").hidden) { by("offline").hidden = true; document.dispatchEvent(new Event("back")); }
     return response;
   } catch {
     by("offline").hidden = false;
@@ -35,8 +36,9 @@ async function ask(path, options = {}, patience = PATIENCE) {
   }
 }
 
+// Answered at once, even where the next design takes a while: the page shows that it is being found.
 async function send(path, body) {
-  const headers = { "Content-Type": "application/json" };
+  const headers = { "Content-Type": "application/json", Prefer: "respond-async" };
   const response = await ask(path, { method: "POST", headers, body: JSON.stringify(body) }, LONG);
   let data = {};
   try { data = await response.json(); } catch { /* a status without words is told below */ }
@@ -62,10 +64,26 @@ function patch(html) {
       continue;
     }
     const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+    keepTyped(old, next);
     old.replaceWith(document.adoptNode(next));
     const again = focused && by(focused);
     if (again) again.focus({ preventScroll: true });
   }
+}
+
+// What is typed for one of several designs stays while others come and go; the design it was typed for has to be there still.
+function keepTyped(old, next) {
+  if (!old.querySelector("form[data-several]") || !next.querySelector("form[data-several]")) return;
+  const chosen = old.querySelector("input.which:checked");
+  if (chosen && !next.querySelector(`#${chosen.id}`)) return;
+  for (const input of old.querySelectorAll("input")) {
+    const same = next.querySelector(`#${input.id}`);
+    if (!same) continue;
+    if (input.type === "radio") same.checked = input.checked;
+    else same.value = input.value;
+  }
+  const folded = next.querySelector("details");
+  if (folded) folded.open = old.querySelector("details").open;
 }
 
 function fail(box, text, fields = [], field = "") {
@@ -81,15 +99,18 @@ function fail(box, text, fields = [], field = "") {
   }
 }
 
-// One action at a time per button or form: a double click sends one request.
+// One action at a time per button or form: a second press is the same press. A button that waits for more than a moment says so.
 const busy = new Set();
 async function once(name, action, button) {
   if (busy.has(name)) return;
   busy.add(name);
+  const words = button ? button.textContent : "";
   if (button) button.setAttribute("aria-busy", "true");
+  const timer = setTimeout(() => { if (button) button.textContent = button.dataset.waiting || `${words.trim()} …`; }, MOMENT);
   try { await action(); } finally {
+    clearTimeout(timer);
     busy.delete(name);
-    if (button) button.removeAttribute("aria-busy");
+    if (button) { button.removeAttribute("aria-busy"); button.textContent = words; }
   }
 }
 
@@ -137,8 +158,10 @@ if (experiment) {
   let drawn = -1; // and the latest whose posterior it shows
   let token = fresh();
   let refreshing = null;
+  let told = ""; // what was said when the design was still being found
 
   const say = (text) => show(by("said"), text);
+  const finding = () => by("now").dataset.finding === "yes";
 
   const refresh = (own) => {
     if (!refreshing) refreshing = update(own).finally(() => { refreshing = null; });
@@ -147,19 +170,28 @@ if (experiment) {
 
   async function update(own) {
     const before = by("entry").dataset.key;
+    const wasFinding = finding();
     const form = by("observe");
     const typed = form ? Array.from(form.querySelectorAll("input.y"), (input) => input.value.trim()).filter(Boolean) : [];
     await part(`${page}/now`);
     known = Number(by("now").dataset.sequence);
     if (by("entry").dataset.key !== before) {
       token = fresh();
-      if (!own) {
+      const kept = by("observe") && by("observe").dataset.several && typed.length && by("y-0").value.trim() === typed[0];
+      if (wasFinding) {
+        say(`${told} ${heading()}${finding() ? "" : "."}`.trim());
+        if (!finding()) told = "";
+        if (!typed.length && by("y-0") && document.activeElement === document.body) by("y-0").focus({ preventScroll: true });
+      } else if (!own && !kept) {
         const lost = typed.length ? ` You had typed ${typed.join(", ")}; it was not stored.` : "";
         say(`Something was entered elsewhere. ${heading()}.${lost}`);
       }
     }
     think();
   }
+
+  // A server that was started again knows of no posterior, and so could not say what is improbable.
+  document.addEventListener("back", () => { drawn = -1; });
 
   // The posterior may take a while; the design is on the page by then.
   let thinking = false;
@@ -186,7 +218,7 @@ if (experiment) {
   }
 
   // Send, show what came of it, and put the focus where the next thing is entered.
-  async function act(path, body, told, { box, fields = [], focus = "y-0" }) {
+  async function act(path, body, words, { box, fields = [], focus = "y-0", done = () => {} }) {
     if (box()) box().textContent = "";
     for (const input of fields) input.removeAttribute("aria-invalid");
     try {
@@ -199,11 +231,13 @@ if (experiment) {
         }
         return answer;
       }
+      done();
       if (refreshing) await refreshing;
       await refresh(true);
       token = fresh();
       if (by(focus)) by(focus).focus({ preventScroll: false });
-      say(`${told(answer.data)} ${heading()}.`);
+      told = finding() ? words(answer.data) : "";
+      say(`${words(answer.data)} ${heading()}${finding() ? "" : "."}`);
       return answer;
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
@@ -235,14 +269,37 @@ if (experiment) {
     const ys = Array.from(form.querySelectorAll("input.y"));
     const xis = Array.from(form.querySelectorAll("input.xi"));
     const other = xis.some((input) => input.value.trim() !== "");
+    const measured = meant(form);
+    if (!measured) return;
     const body = {
       y: ys.map((input) => input.value),
-      xi: other ? xis.map((input) => (input.value.trim() === "" ? Number(input.dataset.proposed) : input.value)) : null,
-      proposal: Number(form.dataset.proposal),
+      xi: other ? xis.map((input, i) => (input.value.trim() === "" ? measured.design[i] : input.value)) : null,
+      proposal: measured.proposal,
       token,
     };
-    const told = (data) => `Stored: step ${data.stored.step}.`;
-    await surely("/observe", body, told, { box: () => by("entry-error"), fields: [...ys, ...xis] });
+    const words = (data) => `Stored: step ${data.stored.step}.`;
+    const done = () => { for (const input of form.querySelectorAll("input")) { if (input.type === "radio") input.checked = false; else input.value = ""; } };
+    await surely("/observe", body, words, { box: () => by("entry-error"), fields: [...ys, ...xis], done });
+  }
+
+  // The design that an entry is about. Of several, one has to be chosen.
+  function meant(form) {
+    if (!form.dataset.several) {
+      const design = Array.from(form.querySelectorAll("input.xi"), (input) => Number(input.dataset.proposed));
+      return { proposal: Number(form.dataset.proposal), design };
+    }
+    const chosen = form.querySelector("input.which:checked");
+    if (chosen) return { proposal: Number(chosen.value), design: JSON.parse(chosen.dataset.design) };
+    fail(by("entry-error"), "Several designs wait for an outcome. Say which of them was measured.");
+    form.querySelector("input.which").focus();
+    return null;
+  }
+
+  async function skip(button) {
+    const measured = meant(by("observe"));
+    if (!measured) return;
+    const body = button.dataset.step ? which(button) : { proposal: measured.proposal };
+    await act("/skip", body, (data) => `Skipped: step ${data.stored.step}.`, { box: entryError });
   }
 
   function openCorrection(button) {
@@ -298,7 +355,7 @@ if (experiment) {
       by(button.dataset.for).value = button.dataset.value;
       if (button.dataset.store) button.form.requestSubmit();
     } else if (button.id === "skip") {
-      once("observe", () => act("/skip", which(button), (data) => `Skipped: step ${data.stored.step}.`, { box: entryError }), button);
+      once("observe", () => skip(button), button);
     } else if (button.classList.contains("undo")) {
       once("undo", () => act("/undo", which(button), () => `Undone: step ${button.dataset.step}.`, { box: entryError }), button);
     } else if (button.classList.contains("correct")) {
@@ -322,14 +379,14 @@ if (experiment) {
         if (response.ok) {
           const { sequence } = await response.json();
           const waiting = Array.from(busy).some((name) => name !== "refine-form"); // which takes long
-          if (sequence > known && !waiting) await refresh(false);
+          if ((sequence > known || finding()) && !waiting) await refresh(false);
           else if (drawn !== known) think();
         }
       }
     } catch (error) {
       if (!(error instanceof Unreachable)) throw error;
     }
-    setTimeout(watch, PERIOD);
+    setTimeout(watch, finding() ? PERIOD / 4 : PERIOD);
   };
 
   if (by("y-0")) by("y-0").focus({ preventScroll: true });

@@ -1,0 +1,126 @@
+"""The site: `make site`. Markdown pages by MyST, notebooks by myst-nb, the API from docstrings."""
+
+import os
+import pathlib
+import re
+import sys
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from pygments.lexers.special import TextLexer
+
+ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "src"))
+os.environ["JAX_PLATFORMS"] = "cpu"
+
+from scorebed import __version__  # noqa: E402
+
+project = "scorebed"
+author = "the authors of scorebed"
+version = release = __version__
+
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+exclude_patterns = ["_build", "site", "reproduction/records*"]
+html_theme = "furo"
+html_title = "scorebed"
+html_static_path = ["site"]
+html_css_files = ["site.css"]
+html_show_copyright = False
+html_copy_source = False
+html_theme_options = {"navigation_with_keys": True}
+
+# Headings are named as on code hosts, so that links work in both places.
+myst_heading_anchors = 4
+myst_enable_extensions = ["dollarmath", "amsmath", "colon_fence"]
+myst_links_external_new_tab = False
+
+nb_execution_mode = os.environ.get("SCOREBED_NOTEBOOKS", "cache")  # "off" shows code alone
+nb_execution_cache_path = str(ROOT / "docs" / "_build" / "notebooks")
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_execution_show_tb = True
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "signature"
+autodoc_typehints_format = "short"
+autodoc_preserve_defaults = True
+python_use_unqualified_type_names = True
+napoleon_google_docstring, napoleon_numpy_docstring = True, False
+napoleon_custom_sections = [("Methods", "params_style")]
+napoleon_use_ivar = True
+default_role = "code"
+suppress_warnings = ["myst.header"]  # tables of the paper begin with a second heading
+html_math_renderer = "mathml"  # nothing is loaded from elsewhere, formulas neither
+
+
+def lines_as_they_are(app, what, name, obj, options, lines):
+    """Docstrings are text: bars and underscores are themselves, and a block that is indented is
+    shown as it stands.
+    """
+    del app, what, name, obj, options
+    text, block, example = [], False, False
+    for line in lines:
+        indented = line.startswith("    ")
+        example = (example and (indented or not line)) or line in SECTIONS
+        if indented and not example and not block and text and not text[-1]:
+            text += ["::", ""]
+        block = not example and (indented or (block and not line))
+        text.append(line if block or ">>>" in line else as_it_is(line))
+    lines[:] = text
+
+
+def as_it_is(line):
+    """A line whose bars, and underscores at the end of a word, are themselves; code is anyway."""
+    parts = line.split("`")
+    parts[::2] = [re.sub(r"(?<=\w)_(?!\w)|\|", r"\\\g<0>", part) for part in parts[::2]]
+    return "`".join(parts)
+
+
+def for_the_site(app, docname, source):
+    """Pages that stand at the root of the project, and lists of what a folder holds."""
+    if docname in ROOT_PAGES:
+        page = ROOT / ROOT_PAGES[docname]
+        app.env.note_dependency(page)
+        source[0] = page.read_text()
+    text = source[0]
+    if docname in ROOT_PAGES:
+        text = re.sub(r"\]\(docs/", "](", text)
+        text = re.sub(r"\]\((src|examples|benchmarks)/", r"](../\1/", text)
+    for name, page in ROOT_PAGES.items():
+        above = "../" * docname.count("/")
+        text = re.sub(rf"\]\((\.\./)*{page}", f"]({above}{name}.md", text)
+    text = re.sub(r"\]\(((?:\.\./)*decisions)/?\)", r"](\1/README.md)", text)
+    if docname in LISTS:
+        text += f"\n```{{toctree}}\n:hidden:\n:glob:\n\n{LISTS[docname]}\n```\n"
+    source[0] = text
+
+
+SECTIONS = ("Arguments:", "Attributes:", "Methods:", "Returns:", "Raises:", "Example:")
+# Those to be read first come first.
+TUTORIALS = "\n".join(("two-sources", "blood", "pendulum", "nuisance", "searching", "*"))
+ROOT_PAGES = {"contributing": "CONTRIBUTING.md", "changelog": "CHANGELOG.md"}
+LISTS = {
+    "decisions/README": "[0-9]*",
+    "reproduction": "reproduction/*",
+    "tutorials/README": TUTORIALS,
+}
+
+
+def formula(display):
+    """What writes a formula as MathML, which browsers show by themselves."""
+
+    def visit(writer, node):
+        text = convert(node.astext(), display=display)
+        writer.body.append(f'<div class="formula">{text}</div>' if display == "block" else text)
+        raise nodes.SkipNode
+
+    return visit, None
+
+
+def setup(app):
+    """What Sphinx calls."""
+    app.add_html_math_renderer("mathml", formula("inline"), formula("block"))
+    app.connect("autodoc-process-docstring", lines_as_they_are, priority=100)
+    app.connect("source-read", for_the_site)
+    app.add_lexer("layers", TextLexer)

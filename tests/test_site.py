@@ -1,0 +1,131 @@
+"""The site is built without warnings and has a page for every public name; its notebooks run."""
+
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import types
+
+import pytest
+
+import scorebed as sb
+from test_docs import ROOT, blocks, name_of
+
+DOCS = ROOT / "docs"
+NOTEBOOKS = [
+    page for page in sorted((DOCS / "tutorials").glob("*.md")) if page.read_text()[:4] == "---\n"
+]
+TUTORIALS = ("blood", "nuisance", "pendulum", "searching", "two-sources")
+
+
+def build(to: pathlib.Path, *options: str, notebooks: str, builder: str = "html") -> None:
+    """Build the site; a warning is an error."""
+    command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-b", builder, *options]
+    done = subprocess.run(
+        [*command, "-d", str(to / "doctrees"), str(DOCS), str(to / "pages")],
+        env=os.environ | {"SCOREBED_NOTEBOOKS": notebooks},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory) -> pathlib.Path:
+    """All pages, without the outputs of notebooks."""
+    folder = tmp_path_factory.mktemp("site")
+    build(folder, notebooks="off")
+    return folder / "pages"
+
+
+def test_the_site_is_built_without_a_warning(site):
+    pages = {str(path.relative_to(site)) for path in site.rglob("*.html")}
+    sources = {str(p.relative_to(DOCS).with_suffix(".html")) for p in DOCS.rglob("*.md")}
+    built = {page for page in sources if not page.startswith("_build")}
+    assert built <= pages
+    assert {"search.html", "genindex.html"} <= pages
+
+
+def test_links_within_the_site_lead_somewhere(site):
+    """Pages, downloads and headings, as a browser would follow them."""
+    broken = []
+    names: dict[pathlib.Path, set[str]] = {}
+    for path in site.rglob("*.html"):
+        text = path.read_text()
+        names[path.resolve()] = set(re.findall(r'\bid="([^"]+)"', text))
+    for path in names:
+        for link in re.findall(r'(?:href|src)="([^"]+)"', path.read_text()):
+            if re.match(r"https?:|data:|mailto:", link):
+                continue
+            file, _, anchor = link.partition("#")
+            file = file.split("?")[0]
+            target = (path.parent / file).resolve() if file else path
+            if not target.exists() or (anchor and anchor not in names.get(target, {anchor})):
+                broken.append(f"{path.relative_to(site.resolve())}: {link}")
+    assert broken == []
+
+
+def test_pages_load_nothing_from_elsewhere(site):
+    for path in site.rglob("*.html"):
+        loaded = re.findall(
+            r'<(?:script|img|link|iframe)[^>]*(?:src|href)="(http[^"]+)"', path.read_text()
+        )
+        assert loaded == [], path
+
+
+def test_the_search_knows_words_and_names(site):
+    text = (site / "searchindex.js").read_text()
+    index = json.loads(text[text.index("{") : text.rindex("}") + 1])
+    assert "nuisanc" in index["terms"]  # stems of words
+    assert "api/bounds" in index["docnames"]
+
+
+def test_formulas_are_formulas(site):
+    page = (site / "how-it-works.html").read_text()
+    assert page.count("<math") >= 8
+    assert "$$" not in page
+
+
+def test_every_public_name_is_in_the_reference(site):
+    text = "\n".join(
+        (site / "api" / f"{p.stem}.html").read_text() for p in (DOCS / "api").glob("*.md")
+    )
+    listed = re.findall(r'<dt class="sig sig-object py" id="scorebed\.(\w+)">', text)
+    assert sorted(listed) == sorted(sb.__all__)
+
+
+def test_there_are_five_notebooks():
+    assert tuple(page.stem for page in NOTEBOOKS) == TUTORIALS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=name_of)
+def test_a_notebook_runs_in_two_minutes_and_ends_in_a_picture(page, monkeypatch, tmp_path):
+    """In processor time on one core, compilation included."""
+    monkeypatch.chdir(tmp_path)
+    module = types.ModuleType(f"notebook_{page.stem.replace('-', '_')}")
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    begun = time.process_time()
+    cells = blocks(page.read_text(), r"\{code-cell\}")
+    for line, cell in cells:
+        code = re.sub(r"^:tags:.*$", "", cell, flags=re.MULTILINE)
+        exec(compile("\n" * line + code, str(page), "exec"), module.__dict__)
+    assert time.process_time() - begun < 240  # two cores for two minutes
+    assert "hide-input" in cells[-1][1] or "hide-input" in cells[-2][1]
+
+
+@pytest.mark.slow
+def test_the_whole_site_is_built_with_its_notebooks(tmp_path):
+    cache = f"nb_execution_cache_path={tmp_path / 'notebooks'}"
+    build(tmp_path, "-D", cache, notebooks="cache")
+    animated = (tmp_path / "pages" / "tutorials" / "two-sources.html").read_text()
+    assert "Animation(" in animated
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_links_to_other_sites_lead_somewhere(tmp_path):
+    build(tmp_path, notebooks="off", builder="linkcheck")

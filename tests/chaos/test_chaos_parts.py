@@ -37,6 +37,7 @@ def test_no_promise_is_broken_in_a_few_cases(name, work):
     assert found.counts[PARTS[name].counted] > 0
 
 
+@pytest.mark.slow
 def test_a_damaged_file_that_is_read_without_a_word_is_a_broken_promise(work, monkeypatch):
     # Nobody looks at the checksums of arrays and of JSON objects.
     monkeypatch.setattr("scorebed.runs.serialisation._content", lambda header, _: header.sha256)

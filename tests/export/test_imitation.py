@@ -29,6 +29,7 @@ def short(monkeypatch):
     monkeypatch.setattr(imitation, "distil", functools.partial(imitation.distil, steps=2))
 
 
+@pytest.mark.slow
 def test_the_folder_has_a_network_and_says_what_it_loses(run, tmp_path, capsys):
     assert command(["export", str(run), "--out", str(tmp_path / "a"), *SIZES, "--json"]) == 0
     manifest = json.loads(capsys.readouterr().out)

@@ -240,6 +240,7 @@ class Levels(sb.IID, sb.Discrete):
 """
 
 
+@pytest.mark.slow
 def test_minutes_are_forecast_where_the_policy_has_nothing_to_train(tmp_path, capsys):
     """The pace is then that of the static designs that the policy is compared with."""
     (tmp_path / "levels.py").write_text(LEVELS)

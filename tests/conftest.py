@@ -5,6 +5,8 @@ types.
 import ctypes
 import gc
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 
 import jaxtyping
@@ -19,6 +21,16 @@ FAST_TO_COMPILE = (
 )
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
 
+# What one worker, or a process that a test starts, has compiled the others take over. A folder of
+# this run alone: nothing of an earlier one is taken.
+IS_WORKER = "PYTEST_XDIST_WORKER" in os.environ
+COMPILED = os.environ["TEST_COMPILED"] if IS_WORKER else tempfile.mkdtemp(prefix="compiled-")
+os.environ |= {
+    "TEST_COMPILED": COMPILED,
+    "JAX_COMPILATION_CACHE_DIR": COMPILED,
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+}
+
 jaxtyping.install_import_hook("scorebed", "beartype.beartype").__enter__()
 
 import jax  # noqa: E402
@@ -29,6 +41,12 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 # the time of the suite.
 gc.freeze()
 gc.set_threshold(200_000, 50, 100)
+
+
+def pytest_unconfigure() -> None:
+    """The process that made the folder of compiled programs removes it."""
+    if not IS_WORKER:
+        shutil.rmtree(COMPILED, ignore_errors=True)
 
 
 LARGEST = 1.3e9  # bytes of a worker; two of them are to stay below 4 GB

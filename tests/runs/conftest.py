@@ -79,24 +79,15 @@ def shared(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def command(shared) -> Command:
-    """Start `scorebed` as a user does, in a process of its own; programs are compiled once for all
-    of them.
+def command() -> Command:
+    """Start `scorebed` as a user does, in a process of its own.
 
     `first` is Python that the process runs before anything else.
     """
-    compiled = {
-        "JAX_COMPILATION_CACHE_DIR": str(shared / "compiled"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
 
     def start(arguments: list[str], *, first: str = "") -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-        return subprocess.Popen(
-            [sys.executable, "-c", f"{first}\n{CODE}", *arguments],
-            env=os.environ | compiled,
-            **pipes,
-        )
+        return subprocess.Popen([sys.executable, "-c", f"{first}\n{CODE}", *arguments], **pipes)
 
     return start
 

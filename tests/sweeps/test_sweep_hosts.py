@@ -24,7 +24,6 @@ pytestmark = pytest.mark.slow
 
 TRIALS = 6
 LEASE = "3"
-FLAGS = "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false"
 WORK = "from scorebed.cli import main; main()"
 # A Dask worker ends with its scheduler: somebody has to start it again.
 AGAIN = "while :; do {command}; sleep 1; done"
@@ -44,7 +43,6 @@ class Host:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                env={**os.environ, "XLA_FLAGS": FLAGS},
                 start_new_session=True,
             )
         self.started.append(process)

@@ -49,11 +49,6 @@ class Server:
     def __init__(self, folder: Path, db: Path):
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
-        # The second life need not compile what the first has compiled.
-        self._cache = {
-            "JAX_COMPILATION_CACHE_DIR": str(db.parent / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        }
         self._command = [
             sys.executable,
             "-c",
@@ -72,7 +67,6 @@ class Server:
             self._command,
             stdout=subprocess.PIPE,
             start_new_session=True,
-            env=os.environ | self._cache,
         )
         text = ""
         while not text.rstrip().endswith("}"):

@@ -5,6 +5,7 @@ those of `runs/milestones.py`; a policy (P = 1) is trained with one as the row t
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,7 @@ class MilestonePolicy(Unit):
         return {"step": step, "steps": steps} | run_planned(new, path, words, progress=progress)
 
 
+@functools.cache
 def trained_scores(task: str, study: Study) -> tuple[ScoreOfRow, ...]:
     """The scores of a task whose milestones are looked at: those of its row in the tables, and of
     further trainings of it with other seeds.

@@ -133,7 +133,9 @@ def test_rates_rise_as_steps_fall_and_no_further_than_the_limit():
             "learning_rate": 1e-4,
             "final_rate": 1e-5,
             "decay_every": 100,
+            "monitor_every": 50,
         },
+        "joint": {"batch": 1024, "steps": 200_000, "monitor_every": 50},
         "evaluation": {"outer": 2048, "inner": 10**6, "select_outer": 512, "select_inner": 10**6},
     }
 
@@ -145,6 +147,8 @@ def test_rates_rise_as_steps_fall_and_no_further_than_the_limit():
     hundredth = found(0.01)
     assert hundredth["policy_training.steps"] == 160
     assert hundredth["policy_training.decay_every"] == 16
+    assert hundredth["policy_training.monitor_every"] == 8
+    assert hundredth["joint.monitor_every"] == 500  # 64 estimates in 32,000 steps
     assert hundredth["policy_training.learning_rate"] == pytest.approx(1e-4 / 0.16)
     assert hundredth["policy_training.final_rate"] == pytest.approx(1e-5 / 0.16)
     assert found(1e-4)["policy_training.learning_rate"] == 2e-3

@@ -10,7 +10,8 @@ method. S = 1 changes nothing. Below it:
 | M of PCE, levels of MLMC, policies P | the paper's |
 | IO-SMC²: `trajectories`, `particles`, `steps` | in turn, down to 64, 64 and 5 |
 | `learning_rate`, with its last value | divided by f, up to 2e-3, so that fewer steps still move |
-| `decay_every`, `monitor_every` | times f |
+| `decay_every` | times f |
+| `monitor_every` | times f, and at most 64 estimates along the way: they change nothing here |
 | `clip` of a gradient's norm | at most 1: of 64 trajectories a single one decides the gradient |
 | `width` w of a network | 8·round(w·S^(1/3)/8), within 32 and w |
 | `blocks`, `layers` of a network | half, rounded up, once its width is below half |
@@ -42,7 +43,8 @@ LARGEST_RATE = 2e-3
 LARGEST_CLIP = 1.0
 SMALLEST_WIDTH, WIDTH_STEP, SMALLEST_HEAD = 32, 8, 16
 OUTER, SMALLEST_INNER = 512, 100_000
-SELECT_OUTER, SELECT_SHARE, MONITOR_INNER = 256, 10, 1_000
+SELECT_OUTER, SELECT_SHARE = 256, 10
+MONITOR_INNER, MOST_ESTIMATES = 1_000, 64
 
 POLICY, EVALUATION = "policy_training", "evaluation"
 Tables = Mapping[str, Any]
@@ -129,9 +131,11 @@ def _rates(table: Tables, factor: float) -> dict[str, Any]:
         for last in ("final_rate", "floor_rate"):
             if table.get(last):
                 found[last] = table[last] * (raised / first)
-    for every in ("decay_every", "monitor_every"):
-        if every in table:
-            found[every] = max(1, round(table[every] * factor))
+    if "decay_every" in table:
+        found["decay_every"] = max(1, round(table["decay_every"] * factor))
+    if "monitor_every" in table:
+        rarest = math.ceil(table["steps"] * factor / MOST_ESTIMATES)
+        found["monitor_every"] = max(1, round(table["monitor_every"] * factor), rarest)
     if "monitor_inner" in table:
         found["monitor_inner"] = min(table["monitor_inner"], MONITOR_INNER)
     return found

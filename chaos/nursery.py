@@ -74,8 +74,11 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
     def said(self) -> str:
-        """All of its output."""
-        return self.out.read_text(errors="replace")
+        """All of its output so far."""
+        try:
+            return self.out.read_text(errors="replace")
+        except FileNotFoundError:
+            return ""
 
 
 class Nursery:
@@ -112,6 +115,7 @@ class Nursery:
         """Start `scorebed ARGUMENTS`, or another function of arguments, MODULE:NAME."""
         self._count += 1
         out = self.work / f"said-{self._count % 100}.txt"
+        out.unlink(missing_ok=True)  # what an earlier command said is not for this one's readers
         asked = {
             "arguments": list(arguments),
             "call": call,

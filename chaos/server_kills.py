@@ -36,13 +36,15 @@ def kill_servers(work: Path, number: int, cases: int) -> Found:
             try:
                 token, port = _link(child)
                 load = Load(port, token, f"life {number}-{life}")
-                time.sleep(chance.uniform(0, UNDER_LOAD) if load.began(PATIENCE) else 0)
+                began = load.began(PATIENCE)
+                time.sleep(chance.uniform(0, UNDER_LOAD) if began else 0)
             finally:
                 child.kill()
             code = child.wait()
             load.end()
             found.expect(code == -9, f"life {life} ended by itself: {child.said()[-400:]}")
             found.expect(not load.refused, f"life {life}: {load.refused[:2]}")
+            found.expect(began, f"life {life}: no first answer; {load.lost[:2]}")
             acknowledged += load.acknowledged
             found.counts["kills"] += 1
             found.counts["outcomes acknowledged"] += len(load.acknowledged)
@@ -74,6 +76,7 @@ class Load:
         self.port, self.token, self.name = port, token, name
         self.acknowledged: list[tuple[str, int, float]] = []
         self.refused: list[str] = []
+        self.lost: list[str] = []
         self._first, self._over = threading.Event(), threading.Event()
         self._threads = [
             threading.Thread(target=self._enter, args=(number,)) for number in range(CLIENTS)
@@ -105,8 +108,8 @@ class Load:
                     self._post(connection, path, {"y": y, "step": step})
                     self.acknowledged.append((name, step, y))
                     self._first.set()
-        except (OSError, http.client.HTTPException):
-            return  # the server is gone
+        except (OSError, http.client.HTTPException) as error:
+            self.lost.append(repr(error))  # the server is gone
 
     def _post(self, connection: http.client.HTTPConnection, path: str, body: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.token}", "Content-Type": "application/json"}

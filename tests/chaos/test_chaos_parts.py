@@ -12,6 +12,7 @@ pytest.importorskip("fastapi", reason="the web page needs fastapi: pip install '
 pytest.importorskip("httpx", reason="these tests need httpx: pip install 'scorebed[dev]'")
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
+from chaos.nursery import Nursery
 from chaos.page import SECTION, page
 from chaos.parts import RECORDS, Found, PartRecord, carry_out
 from chaos.table import PARTS
@@ -35,6 +36,15 @@ def test_no_promise_is_broken_in_a_few_cases(name, work):
     found = PARTS[name].piece(work, 1, PARTS[name].small)
     assert found.faults == []
     assert found.counts[PARTS[name].counted] > 0
+
+
+def test_what_an_earlier_command_said_is_not_taken_for_this_ones(tmp_path, monkeypatch):
+    """Clients once asked at the port of a server that had been killed, and waited for an answer."""
+    nursery = object.__new__(Nursery)
+    nursery.work, nursery._count = tmp_path, 0
+    monkeypatch.setattr(Nursery, "ask", lambda *_: {"pid": 1})
+    (tmp_path / "said-1.txt").write_text("the link of a server that was killed")
+    assert nursery.start(["serve"]).said() == ""
 
 
 @pytest.mark.slow

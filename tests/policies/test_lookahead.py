@@ -13,8 +13,8 @@ from scorebed.errors import InvalidValueError
 from scorebed.inference.resample_move import prior_points, update_nle
 from scorebed.policies.lookahead import (
     Lookahead,
-    _noise,
     first_design,
+    ordered_noise,
     predict,
     quantiles,
     rough_order,
@@ -77,7 +77,7 @@ class Quadrature:
 def test_the_expected_gain_is_that_of_quadrature():
     """With particles that are spread evenly few outcomes are enough."""
     z, weights = jnp.asarray(prior_points(LINE, 512)), jnp.full(512, 1 / 512)
-    xis, noise = np.asarray([[0.0], [0.5], [1.5]]), _noise(LINE, 64)
+    xis, noise = np.asarray([[0.0], [0.5], [1.5]]), ordered_noise(LINE, 64)
     gains = jax.jit(jax.vmap(lambda xi: predict(LINE, z, weights, xi, noise).gain))(xis)
     exact = Quadrature()
     truth = [exact.gains(exact.weights, x) for x in xis[:, 0]]
@@ -93,7 +93,7 @@ def test_the_rough_order_sorts():
 
 def test_weights_count_as_particles_do():
     """A particle of twice the weight is as good as two of them."""
-    z, noise = jnp.asarray([[-1.0, 0.2, 0.4, 0.9]]), _noise(LINE, 16)
+    z, noise = jnp.asarray([[-1.0, 0.2, 0.4, 0.9]]), ordered_noise(LINE, 16)
     gain = jax.jit(lambda z, w: predict(LINE, z, w, jnp.zeros(1), noise).gain)
     twice = jnp.concatenate([z, z[:, 1:2]], axis=1)
     weights = jnp.asarray([0.2, 0.4, 0.2, 0.2])

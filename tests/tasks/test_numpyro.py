@@ -163,3 +163,30 @@ def test_a_simplex_has_the_moments_of_its_distribution():
     for power, moment in ((1, expected.mean), (2, expected.variance + expected.mean**2)):
         error = (draws**power).std(0) / 3000**0.5
         assert (np.abs((draws**power).mean(0) - np.asarray(moment)) < 4.892 * error).all()
+
+
+def test_log_normal_outcomes_do_not_underflow():
+    """Far in the tail of a prior a rate is so large that e^(−rate · time) is zero in single
+    precision: a density there would be NaN, and so would every bound that meets it.
+    """
+
+    def model(xi):
+        rate = numpyro.sample("rate", dist.LogNormal(0.0, 2.0))
+        with numpyro.plate("probes", 2):
+            numpyro.sample("level", dist.LogNormal(-rate * xi[0], 0.1))
+
+    task = from_numpyro(model, designs=ranges({"time": (0.1, 10.0)}), observe="level", horizon=2)
+
+    def value(rate, time):
+        theta, xi = jnp.asarray([rate]), jnp.asarray([time])
+        y = task.outcome(theta, None, xi, jnp.asarray([0.5, -0.5]))
+        return task.log_prob(y, theta, None, xi), task.log_prob(y, 0.9 * theta, None, xi)
+
+    for rate in (1.0, 30.0, 1e4):
+        own, other = value(rate, 9.0)
+        slopes = jax.jacobian(value, argnums=(0, 1))(rate, 9.0)
+        assert np.isfinite([own, other]).all()
+        assert np.isfinite(jax.tree.leaves(slopes)).all()
+    y = jnp.exp(jnp.asarray([-0.85, -0.95]))
+    found = task.log_prob(y, jnp.asarray([0.3]), None, jnp.asarray([3.0]))
+    np.testing.assert_allclose(found, dist.LogNormal(-0.9, 0.1).log_prob(y).sum(), rtol=1e-6)

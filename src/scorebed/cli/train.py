@@ -131,7 +131,7 @@ def train(
     from scorebed.cli._execute import execute
     from scorebed.presets.reader import default_method
     from scorebed.runs.begin import Request, plan
-    from scorebed.runs.config import refuse_contradictions
+    from scorebed.runs.config import refuse_contradictions, sets_score
     from scorebed.runs.hosts import require_upfront
     from scorebed.runs.watch import Watch
     from scorebed.tasks import make_task
@@ -147,11 +147,15 @@ def train(
         model: Any = make_task(task) if user is None else user.task  # type: ignore[union-attr]
         given = {"policies": policies, "repeats": repeats, "seed": seed, "sampler": sampler}
         given |= {"fresh_scores": "true"} if fresh_scores else {}
+        asked = (policies, budget, match, score, score_kind, sampler)
+        trained = (
+            fresh_scores or any(each is not None for each in asked) or sets_score(set_, config)
+        )
         request = Request(
             task_name=task,
             task=model,
             preset=preset,
-            method=method or default_method(preset, model),
+            method=method or default_method(preset, model, policy=policy, trained=trained),
             policy=policy,
             policies=policies,
             score_kind=score_kind,

@@ -12,7 +12,7 @@ from scorebed.policies.constrained import obedient
 from scorebed.policies.dad import DAD
 from scorebed.policies.gru import GRUPolicy
 from scorebed.policies.lookahead import Lookahead
-from scorebed.policies.lookahead_discrete import DiscreteLookahead
+from scorebed.policies.lookahead_everywhere import LookaheadEverywhere
 from scorebed.policies.modes import Modes
 from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
@@ -20,7 +20,7 @@ from scorebed.policies.receding_horizon import RecedingHorizon
 from scorebed.policies.static import Static
 from scorebed.registry import Registry
 from scorebed.samplers.paper import paper_sampler
-from scorebed.tasks.base import Task
+from scorebed.tasks.base import Gaussian, Task
 
 
 class PolicyConstructor(Protocol):
@@ -39,8 +39,8 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
 
 
 def _ahead(task: Task, *, key: PRNGKeyArray) -> Policy:
-    kind = DiscreteLookahead if task.discrete_outcomes else Lookahead
-    return kind(task, key=key)
+    placed = isinstance(task, Gaussian) and not task.designs.listed
+    return Lookahead(task, key=key) if placed else LookaheadEverywhere(task, key=key)
 
 
 # Designs that every run is compared with.

@@ -14,11 +14,11 @@ of all sizes in units of their spread, and designs from all over the space.
 Nothing is trained, and nothing is random once the policy is made: its noise is drawn with it, and
 equal histories lead to equal designs.
 
-For Gaussian outcomes of independent steps. Cost in NLE: S (1 + levels · moves · t) for the
-particles after t steps, and S n for every candidate, though only S of them evaluate the mean. When
-wrong: S particles can tell apart no more than S values of θ, so gains near log S are too low; in
-tens of dimensions they are a poor posterior; of more than two steps nothing beyond the next is
-seen."""
+For Gaussian outcomes of independent steps; `lookahead_everywhere.py` serves others. Cost in NLE:
+S (1 + levels · moves · t) for the particles after t steps, and S n for every candidate, though only
+S of them evaluate the mean. When wrong: S particles can tell apart no more than S values of θ, so
+gains near log S are too low; in tens of dimensions they are a poor posterior; of more than two
+steps nothing beyond the next is seen."""
 
 from typing import Any
 
@@ -139,7 +139,7 @@ class Lookahead(Policy):
             # The same for all keys: the most informative designs depend on the task alone.
             self.maps, self.shifts = anchors(task, HEADS, key=jr.key(0))
         self.base = jnp.asarray(prior_points(task, particles))
-        self.noise = _noise(task, outcomes)
+        self.noise = ordered_noise(task, outcomes)
         self.wide = jnp.asarray(SPREAD * spread_normals(candidates // 4, dx))
         key_near, key_around, key_salt = jr.split(key, 3)
         self.near = _moves((4 * len(self.wide), dx), key=key_near)
@@ -256,7 +256,7 @@ def predict(
     """Outcomes at ξ, made by particles in proportion to their weights. S n NLE.
 
     Particles are taken in the order of their means, and noise that is spread evenly with its number
-    (`_noise`) then makes outcomes that are spread evenly too."""
+    (`ordered_noise`) then makes outcomes that are spread evenly too."""
     assert isinstance(task, Gaussian)
     gaussian, dtype = task, theta.dtype
     mean = jax.vmap(lambda theta: gaussian.mean(theta, None, xi), in_axes=1)(theta)
@@ -302,7 +302,7 @@ def first_design(task: Task) -> Float[Array, " dx"]:
 
     Predicted outcomes of a second design come from the prior and are reweighted to what is known
     after the first, which makes the search a product of matrices."""
-    noise = _noise(task, OPENING_DRAWS)
+    noise = ordered_noise(task, OPENING_DRAWS)
     theta = thetas_of(task, jnp.asarray(prior_points(task, OPENING_DRAWS)))
     even = jnp.full(OPENING_DRAWS, 1 / OPENING_DRAWS, theta.dtype)
     wide = jnp.asarray(SPREAD * spread_normals(OPENINGS - 1, task.designs.dim))
@@ -337,7 +337,7 @@ def _independent(task: Task) -> Task:
     )
 
 
-def _noise(task: Task, count: int) -> Float[Array, "n dy"]:
+def ordered_noise(task: Task, count: int) -> Float[Array, "n dy"]:
     """Noise of outcomes, spread evenly together with its number."""
     points = spread_normals(count, 1 + task.outcome_dim)
     return jnp.asarray(points[np.argsort(points[:, 0]), 1:])

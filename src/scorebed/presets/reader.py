@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from scorebed.errors import UnknownNameError
 from scorebed.presets import DEFAULT_METHOD, PRESETS
 from scorebed.presets.files import Values, chain, overlaid, read
-from scorebed.presets.traits import TRAITS, few_modes
+from scorebed.presets.traits import TRAITS, UNTRAINED, few_modes
 from scorebed.tasks.base import Task
 
 RUN = ("policy", "policies", "repeats")  # settings of the run itself, which are in no table
@@ -47,9 +47,17 @@ def preset_values(
     return named | run | {name: table for name, table in settings.items() if table}
 
 
-def default_method(preset: str, task: Task) -> str:
-    """The method of a run that names none."""
-    return str(_tables(preset, task).get("method", DEFAULT_METHOD))
+def default_method(
+    preset: str, task: Task, *, policy: str | None = None, trained: bool = False
+) -> str:
+    """The method of a run that names none. Where the usual one trains no policy, another is meant
+    by a `policy` that it would have to train, or by settings of what is `trained`.
+    """
+    tables = _tables(preset, task)
+    method = str(tables.get("method", DEFAULT_METHOD))
+    if trained or policy not in (None, _policy(tables, _names(tables, method))):
+        method = str(_tables(preset, task, without=UNTRAINED).get("method", DEFAULT_METHOD))
+    return method
 
 
 def shared_policy(task: Task) -> str:
@@ -65,20 +73,20 @@ def policy_for(preset: str, task: Task, *, method: str = "") -> str:
     return _policy(tables, _names(tables, method))
 
 
-def _tables(preset: str, task: Task) -> Values:
-    """All tables of a preset for a task, of all methods."""
+def _tables(preset: str, task: Task, without: str = "") -> Values:
+    """All tables of a preset for a task, of all methods; `without` those of a trait."""
     if preset not in PRESETS:
         raise UnknownNameError("preset", preset, PRESETS)
     tables: Values = {}
-    for part in _parts(task):
+    for part in _parts(task, without):
         for name in read("general")["presets"][preset]:
             tables = overlaid(tables, part.get(name, {}))
     return tables
 
 
-def _parts(task: Task) -> Iterator[Values]:
+def _parts(task: Task, without: str) -> Iterator[Values]:
     """The files of a task, each followed by its tables for the task's traits."""
-    has = {trait for trait, holds in TRAITS.items() if holds(task)}
+    has = {trait for trait, holds in TRAITS.items() if trait != without and holds(task)}
     for file in (*chain(_file(task)), read("traits")):
         yield file
         yield from (table for trait, table in file.items() if trait in has)

@@ -12,19 +12,27 @@ def few_modes(task: Task) -> bool:
     return task.few_modes and finds_modes(task) and task.can_order_blocks
 
 
+OURS = __name__.partition(".")[0]
+BY_USERS = f"{OURS}.tasks.numpyro"  # what a user's NumPyro model becomes
+
+
 def user_model(task: Task) -> bool:
     """Whether the model was written outside of the library."""
-    return type(task).__module__.partition(".")[0] != __name__.partition(".")[0]
+    module = type(task).__module__
+    return module.partition(".")[0] != OURS or module.startswith(BY_USERS)
 
 
 def greed_serves(task: Task) -> bool:
-    """Whether looking one step ahead to outcomes that are finitely many serves the goal: the
-    information about all parameters, at no price, by designs that leave each other free.
+    """Whether looking one step ahead serves the goal: the information about all parameters, which
+    are few, at no price, by independent steps whose designs leave each other free.
     """
     free = task.constraint is None and task.cost is None and not has_nuisance(task)
-    discrete = task.discrete_outcomes and task.has_density and task.exchangeable_steps
-    return discrete and free and task.prior.dim <= MANY
+    independent = task.has_density and task.exchangeable_steps
+    return independent and free and task.prior.dim <= MANY
 
+
+# Of tasks whose usual run trains no policy: whoever asks for one, or for a score, has both.
+UNTRAINED = "user-ahead"
 
 TRAITS: dict[str, Callable[[Task], bool]] = {
     "constrained": lambda task: task.constraint is not None,
@@ -39,5 +47,6 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
     "discrete-believed": lambda task: (
         task.discrete_outcomes and task.has_density and task.states_follow_data
     ),
-    "discrete-ahead": greed_serves,
+    "discrete-ahead": lambda task: task.discrete_outcomes and greed_serves(task),
+    UNTRAINED: lambda task: user_model(task) and not task.discrete_outcomes and greed_serves(task),
 }

@@ -150,6 +150,13 @@ def chosen_policies(overrides: Sequence[str] = (), file: Path | None = None) -> 
     return policies if type(policies) is int else None
 
 
+def sets_score(overrides: Sequence[str] = (), file: Path | None = None) -> bool:
+    """Whether overrides or a file set anything of a score, or of how it is learned."""
+    named = [each.partition("=")[0].strip() for each in overrides]
+    named += read_toml(file) if file is not None else {}
+    return any(name.partition(".")[0] in ("score", "sampler") for name in named)
+
+
 def refuse_contradictions(overrides: Sequence[str], arguments: Mapping[str, str | None]) -> None:
     """Refuse settings that contradict what the command line says elsewhere; None: it says
     nothing.

@@ -44,6 +44,7 @@ from scorebed.tasks.quantiles import (
     cholesky_of_partial,
     latent_map,
     partial_correlations,
+    representable,
 )
 from scorebed.tasks.spaces import Quantity, Space
 
@@ -212,7 +213,7 @@ class NumpyroTask(IID):
             if name in latent:
                 return latent[name]
             site = by_name[name]
-            parts[name] = site.kind.draw(name, distribution, site.numbers(noise))
+            parts[name] = site.kind.draw(name, representable(distribution), site.numbers(noise))
             return parts[name]
 
         _Fill(self.model, give)(xi)
@@ -229,7 +230,7 @@ class NumpyroTask(IID):
         values = {site.name: site.of(theta) for site in self.prior.sites} | {
             s.name: s.of(y) for s in self.observed
         }
-        return _log_prob(self.model, xi, values, self.observed)
+        return _log_prob(self.model, xi, values, self.observed, representable)
 
 
 def from_numpyro(
@@ -488,14 +489,21 @@ def _draw(name: str, distribution: Any, z: Array) -> Array:
         ) from error
 
 
-def _log_prob(model: Model, xi: Array, values: dict[str, Array], sites: Sequence[Site]) -> Scalar:
+def _log_prob(
+    model: Model,
+    xi: Array,
+    values: dict[str, Array],
+    sites: Sequence[Site],
+    made: Callable[[Any], Any] = lambda distribution: distribution,
+) -> Scalar:
+    """Of the sites' values, under the distributions that are `made` of the model's."""
     terms: list[Scalar] = []
     names = {site.name for site in sites}
 
     def give(name: str, distribution: Any) -> Array:
         value = values[name] if name in values else jnp.zeros(distribution.shape())
         if name in names:
-            terms.append(distribution.log_prob(value).sum())
+            terms.append(made(distribution).log_prob(value).sum())
         return value
 
     _Fill(model, give)(xi)

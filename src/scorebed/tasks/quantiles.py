@@ -43,6 +43,9 @@ from scorebed.errors import ScorebedError
 Map = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
 
 STEPS = 12  # of Newton's, or halvings, towards a quantile
+# Logarithms of outcomes that stay away from the ends of single precision, derivatives included,
+# and the standard deviations that they keep from there.
+FARTHEST, SURELY = 66.0, 6.0
 NODES = 48  # of the quadrature behind ∂F/∂a of the beta distribution
 
 
@@ -103,6 +106,35 @@ def _(distribution: dist.TransformedDistribution) -> Map:
         return x
 
     return push
+
+
+@functools.singledispatch
+def representable(distribution: dist.Distribution) -> Any:
+    """The distribution of an outcome, kept to what single precision can hold. A log-normal one in
+    the far tail of a prior would come out as zero or infinite, and have no density there: its
+    median stays between e^−66 and e^66, six standard deviations less. Sampler and density are still
+    those of one distribution.
+    """
+    return distribution
+
+
+@representable.register
+def _(distribution: dist.LogNormal) -> Any:
+    most = jnp.maximum(FARTHEST - SURELY * distribution.scale, 0)
+    return dist.LogNormal(jnp.clip(distribution.loc, -most, most), distribution.scale)
+
+
+@representable.register
+def _(distribution: dist.ExpandedDistribution) -> Any:
+    base = representable(distribution.base_dist)
+    return distribution if base is distribution.base_dist else base.expand(distribution.batch_shape)
+
+
+@representable.register
+def _(distribution: dist.Independent) -> Any:
+    base = representable(distribution.base_dist)
+    own = distribution.reinterpreted_batch_ndims
+    return distribution if base is distribution.base_dist else base.to_event(own)
 
 
 class TailFunctions(NamedTuple):

@@ -1,19 +1,21 @@
-"""Looking one step ahead where outcomes are finitely many: the design whose outcome is expected to
-tell most about particles of the posterior.
+"""Looking one step ahead with candidates from all over the space: the design whose outcome is
+expected to tell most about particles of the posterior.
 
-    I(ξ) = H(Σ_s w_s p(· | z_s, ξ)) − Σ_s w_s H(p(· | z_s, ξ))
+    I(ξ) = E[log p(y | z_s, ξ) − log Σ_r w_r p(y | z_r, ξ)],   s ~ w, y ~ p(y | z_s, ξ)
 
-Outcomes are enumerated, so I is exact for the particles, of which S are carried from step to step
-as in `policies/lookahead.py`. Candidates are designs from all over the space, those around the last
-design, and then those around the best so far, by distances of all sizes: after twenty answers a
-posterior may be a thousandth as wide as the prior. Where all designs come from short lists, every
-one of them is a candidate, and no other.
+Finitely many outcomes are enumerated, so that I is exact for the particles; of others some dozen
+are predicted, by particles in the order of their outcomes and with noise spread evenly over it.
+The S particles are carried from step to step as in `policies/lookahead.py`. Candidates are designs
+from all over the space, those around the last design, and then those around the best so far, by
+distances of all sizes: after twenty outcomes a posterior may be a thousandth as wide as the prior.
+Where all designs come from short lists, every one of them is a candidate, and no other.
 
 Nothing is trained and nothing is random: equal histories lead to equal designs.
 
-For independent steps. Cost in NLE: S (1 + levels · moves · t) for the particles after t steps, and
-S for every candidate. When wrong: nothing beyond the next step is seen; with tens of parameters S
-particles are a poor posterior."""
+For independent steps with a density. Cost in NLE: S (1 + levels · moves · t) for the particles
+after t steps, and S for every candidate, n times as much with n predicted outcomes. When wrong:
+nothing beyond the next step is seen; with tens of parameters S particles are a poor posterior; of
+predicted outcomes those that are rarer than one in n are not seen."""
 
 import itertools
 import math
@@ -39,6 +41,7 @@ from scorebed.inference.resample_move import (
     update_nle,
 )
 from scorebed.policies.base import Policy
+from scorebed.policies.lookahead import ordered_noise, quantiles, rough_order
 from scorebed.tasks.base import Task, frozen
 from scorebed.tasks.spaces import Space
 
@@ -48,9 +51,10 @@ NEAREST, FARTHEST = -6.0, 0.5  # log distance of candidates from a design, in un
 ANY_NAME = 10.0  # size of a step among names: larger than the preference of one that was chosen
 EVERY = 1024  # designs: from lists that have no more of them together all are candidates
 GROUP = 16  # outcomes of candidates at once
+ENUMERATING, PREDICTING = 512, 256  # particles, if left out
 
 
-class DiscreteLookaheadMemory(eqx.Module):
+class HistoryCloud(eqx.Module):
     """The history, in arrays whose shapes do not change with t, and the particles."""
 
     ys: Float[Array, "T dy"]
@@ -59,13 +63,14 @@ class DiscreteLookaheadMemory(eqx.Module):
     cloud: Cloud
 
 
-class DiscreteLookahead(Policy):
-    """Designs by looking one step ahead, for finitely many outcomes. Deterministic; nothing is
+class LookaheadEverywhere(Policy):
+    """Designs by looking one step ahead, for outcomes of any kind. Deterministic; nothing is
     trained.
 
     Arguments:
         task: the experiment.
-        particles: of the posterior, S.
+        particles: of the posterior, S; 512 if left out, or 256 where outcomes are predicted.
+        outcomes: predicted outcomes of a design, n, where they are not finitely many.
         levels: levels of an update of the particles.
         moves: Metropolis moves of a level; 4 for every part of a particle if left out.
         candidates: designs in each round.
@@ -78,6 +83,7 @@ class DiscreteLookahead(Policy):
     wide: Float[Array, "W C f"]
     near: Float[Array, "rounds C f"]
     options: Float[Array, "n dx"] | None
+    noise: Float[Array, "n dy"] | None
     levels: int = eqx.field(static=True)
     moves: int = eqx.field(static=True)
 
@@ -85,7 +91,8 @@ class DiscreteLookahead(Policy):
         self,
         task: Task,
         *,
-        particles: int = 512,
+        particles: int | None = None,
+        outcomes: int = 32,
         levels: int = 3,
         moves: int | None = None,
         candidates: int = 32,
@@ -94,14 +101,20 @@ class DiscreteLookahead(Policy):
     ):
         del key  # the same designs for all keys
         self.task = _independent(task)
+        enumerated = task.discrete_outcomes
         moves = MOVES * parts_of(task) if moves is None else moves
+        particles = particles or (ENUMERATING if enumerated else PREDICTING)
         require(
-            min(levels, moves, rounds) >= 1 and min(particles, candidates) >= 8,
+            min(levels, moves, rounds) >= 1
+            and min(particles, candidates) >= 8
+            and 1 <= outcomes <= particles,
             "the sizes of the policy 'lookahead'",
-            got=f"{particles=}, {levels=}, {moves=}, {candidates=}, {rounds=}",
-            expected="at least 8 particles and candidates, one level, one move and one round",
+            got=f"{particles=}, {outcomes=}, {levels=}, {moves=}, {candidates=}, {rounds=}",
+            expected="at least 8 particles and candidates, one level, one move and one round, and "
+            "from one outcome to as many as there are particles",
             fix="leave them out for the usual ones.",
         )
+        self.noise = None if enumerated else ordered_noise(task, outcomes)
         space = task.designs
         self.base = jnp.asarray(prior_points(task, particles))
         self.options = _all_designs(space)
@@ -113,18 +126,16 @@ class DiscreteLookahead(Policy):
         del key
         return jnp.zeros((horizon, 0))
 
-    def init(self) -> DiscreteLookaheadMemory:
+    def init(self) -> HistoryCloud:
         task, dtype = self.task, self.base.dtype
-        return DiscreteLookaheadMemory(
+        return HistoryCloud(
             ys=jnp.zeros((task.horizon, task.outcome_dim), dtype),
             xis=jnp.zeros((task.horizon, task.designs.dim), dtype),
             steps=jnp.zeros((), int),
             cloud=prior_cloud(self.base),
         )
 
-    def design(
-        self, memory: DiscreteLookaheadMemory, noise: Float[Array, " 0"]
-    ) -> Float[Array, " dx"]:
+    def design(self, memory: HistoryCloud, noise: Float[Array, " 0"]) -> Float[Array, " dx"]:
         del noise
         memory = jax.lax.stop_gradient(memory)
         last = memory.xis[jnp.maximum(memory.steps - 1, 0)]
@@ -133,15 +144,15 @@ class DiscreteLookahead(Policy):
         return self.search(memory.cloud, u)
 
     def update(
-        self, memory: DiscreteLookaheadMemory, xi: Float[Array, " dx"], y: Float[Array, " dy"]
-    ) -> DiscreteLookaheadMemory:
+        self, memory: HistoryCloud, xi: Float[Array, " dx"], y: Float[Array, " dy"]
+    ) -> HistoryCloud:
         memory, xi, y = jax.lax.stop_gradient((memory, xi, y))
         t = memory.steps
         ys, xis = memory.ys.at[t].set(y), memory.xis.at[t].set(xi)
         sizes = {"levels": self.levels, "moves": self.moves}
         key = jr.fold_in(jr.key(0), t)
         cloud = after_outcome(frozen(self.task), memory.cloud, ys, xis, t, **sizes, key=key)
-        return DiscreteLookaheadMemory(ys, xis, t + 1, cloud)
+        return HistoryCloud(ys, xis, t + 1, cloud)
 
     @property
     def trainable(self) -> bool:
@@ -156,7 +167,8 @@ class DiscreteLookahead(Policy):
         T, S = self.task.horizon, self.base.shape[1]
         updates = update_nle(T, particles=S, levels=self.levels, moves=self.moves)
         of_rounds = (len(self.wide) + len(self.near)) * self.wide.shape[1]
-        return updates + T * S * (of_rounds if self.options is None else len(self.options))
+        searched = of_rounds if self.options is None else len(self.options)
+        return updates + T * S * searched * (1 if self.noise is None else len(self.noise))
 
     @property
     def not_exported(self) -> str:
@@ -177,9 +189,16 @@ class DiscreteLookahead(Policy):
 
         def gains(xis: Float[Array, "C dx"]) -> Float[Array, " C"]:
             # In groups: all candidates of a batch of experiments would not fit at once.
-            size = max(1, GROUP // task.outcome_count)
+            noise = self.noise
+            size = max(1, GROUP // (task.outcome_count if noise is None else len(noise)))
             found = jax.lax.map(
-                lambda xi: expected_gain(task, theta, weights, xi), xis, batch_size=size
+                lambda xi: (
+                    expected_gain(task, theta, weights, xi)
+                    if noise is None
+                    else predicted_gain(task, theta, weights, xi, noise.astype(theta.dtype))
+                ),
+                xis,
+                batch_size=size,
             )
             return jnp.where(jnp.isnan(found), -jnp.inf, found)
 
@@ -217,6 +236,31 @@ def expected_gain(
     return entropy + weights @ (p * log_p).sum(1)
 
 
+def predicted_gain(
+    task: Task,
+    theta: Float[Array, "k S"],
+    weights: Float[Array, " S"],
+    xi: Float[Array, " dx"],
+    noise: Float[Array, "n dy"],
+) -> Scalar:
+    """I(ξ) for weighted particles, from n predicted outcomes. S n NLE. Outcomes that are not finite
+    do not count.
+    """
+    quiet = jnp.zeros(task.outcome_dim, theta.dtype)
+    outcome = jax.vmap(lambda theta, e: task.outcome(theta, None, xi, e), in_axes=(1, None))
+    order = rough_order(outcome(theta, quiet)[:, 0])
+    maker = order[quantiles(weights[order], len(noise))]
+    ys = jax.vmap(lambda i, e: task.outcome(theta[:, i], None, xi, e))(maker, noise)
+
+    def surprise(y: Array, maker: Array) -> Scalar:
+        each = jax.vmap(lambda theta: task.log_prob(y, theta, None, xi), in_axes=1)(theta)
+        each = jnp.where(jnp.isnan(each), -jnp.inf, each)
+        return each[maker] - jax.nn.logsumexp(each, b=weights)
+
+    gains = jax.vmap(surprise)(ys, maker)
+    return jnp.where(jnp.isfinite(gains), gains, 0).mean()
+
+
 def _all_designs(space: Space) -> Float[Array, "n dx"] | None:
     """Every design, where all come from lists and together are few."""
     values = [quantity.values for quantity in space.quantities]
@@ -248,12 +292,12 @@ def _steps(space: Space, rounds: int, count: int) -> Float[Array, "rounds C f"]:
 
 
 def _independent(task: Task) -> Task:
-    """The task, refused unless its steps are independent and its outcomes finitely many."""
-    if task.exchangeable_steps and task.discrete_outcomes and task.has_density:
+    """The task, refused unless its steps are independent and it has a density."""
+    if task.exchangeable_steps and task.has_density:
         return task
     raise InvalidValueError(
         "a task for the policy 'lookahead'",
         got=type(task).__name__,
-        expected="Gaussian or finitely many outcomes of independent steps",
-        fix="write it as IID with Gaussian or Discrete, or use another policy.",
+        expected="independent steps with a density",
+        fix="write it as IID with `log_prob`, or use another policy.",
     )

@@ -12,6 +12,8 @@ from pygments.lexers.special import TextLexer
 ROOT = pathlib.Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 os.environ["JAX_PLATFORMS"] = "cpu"
+# Notebooks call `scorebed`, which need not be where the shell looks.
+os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
 
 from scorebed import __version__  # noqa: E402
 

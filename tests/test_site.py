@@ -106,6 +106,7 @@ def test_there_are_five_notebooks():
 def test_a_notebook_runs_in_two_minutes_and_ends_in_a_picture(page, monkeypatch, tmp_path):
     """In processor time on one core, compilation included."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", os.path.dirname(sys.executable), prepend=os.pathsep)
     module = types.ModuleType(f"notebook_{page.stem.replace('-', '_')}")
     monkeypatch.setitem(sys.modules, module.__name__, module)
     begun = time.process_time()

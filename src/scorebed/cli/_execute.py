@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from scorebed.cli._log import keep_log
 from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._output import LEFT, RIGHT, print_json, print_table, print_text
 from scorebed.cli._parts import RunParts
@@ -45,14 +46,16 @@ def execute(
     context: AbstractContextManager[Any] | None = None,
     team: "Team | None" = None,
     many: ManyOptions = HERE,
+    log: str | None = None,
 ) -> None:
     """Carry out what is left of a run that this process owns.
 
     `parts` and `given` are what of it is the user's, as named and as read. `begun` is when the
     command began, from which the minutes of a run count. `context` is that of several devices
     (`_sharding.device_mesh`), `team` the hosts that learn with this one, and `many` says who trains
-    policies.
+    policies. `log` is who else is told of the metrics.
     """
+    keep_log(folder, log)
     if many.slurm:
         command = ["resume", str(folder.path), *parts.words()]
         many.write_script(folder.path / "array.sh", command, as_json=as_json)
@@ -70,6 +73,8 @@ def execute(
             if not (folder.path / RECORD).exists():
                 _share_policies(folder, config, task, parts, many, bars)
             record = Execution(folder, config, task, progress=bars, watch=watch).run()
+            if folder.log is not None:
+                folder.log.finish(record)
     except KeyboardInterrupt:
         bars.close()
         sys.stderr.write(

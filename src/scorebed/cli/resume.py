@@ -7,6 +7,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from scorebed.cli._hosts import HostOptions, leading
+from scorebed.cli._log import Log, require_log
 from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count
 from scorebed.cli._output import Json
@@ -23,6 +24,7 @@ def resume(
     ] = 1,
     hosts: HostOptions = HostOptions(),  # noqa: B008 (as above)
     many: ManyOptions = HERE,
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Go on with a run after any interruption; a finished run answers at once."""
@@ -36,6 +38,7 @@ def resume(
     with leading(team):
         context, given = device_mesh(devices), parts.read()
         found = open_run(run, given, strict=True)
+        require_log(log)
         many.require_own_clock(found.config.minutes, hosts=hosts.hosts)
         with found.folder.acquire() as folder:
             execute(
@@ -49,4 +52,5 @@ def resume(
                 context=context,
                 team=team,
                 many=many,
+                log=log,
             )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from scorebed.cli._hosts import HostOptions, leading
+from scorebed.cli._log import Log, require_log
 from scorebed.cli._many import HERE, ManyOptions
 from scorebed.cli._numbers import Count, FromZero, Positive
 from scorebed.cli._output import Json
@@ -114,6 +115,7 @@ def train(
         list[str],
         Parameter(name="--set", negative="", help="A single value, as key=value: score.steps=500."),
     ] = [],  # noqa: B006 (cyclopts reads the default, nothing changes it)
+    log: Log = None,
     as_json: Json = False,
 ) -> None:
     """Train a score and policies, choose the best, bound its information gain: all in a folder."""
@@ -137,6 +139,7 @@ def train(
     from scorebed.tasks import make_task
 
     with leading(team):
+        require_log(log)
         refuse_contradictions(set_, {"task": task, "method": method})
         many.require_own_clock(minutes, hosts=hosts.hosts)
         named = named_parts()
@@ -186,6 +189,7 @@ def train(
                 context=context,
                 team=team,
                 many=many,
+                log=log,
             )
 
 

@@ -29,6 +29,7 @@ from scorebed.runs.strict_json import Json
 
 if TYPE_CHECKING:
     from scorebed.runs.config import RunConfig
+    from scorebed.runs.tracking import MetricsLog
 
 CONFIG, METRICS, ENV, LOCK = "config.toml", "metrics.jsonl", "env.json", "lock"
 
@@ -44,6 +45,7 @@ class RunFolder:
     def __init__(self, path: Path, *, on_warning: OnWarning = _log):
         self.path, self._warn = path, on_warning
         self._lock = Lock(path / LOCK)
+        self.log: MetricsLog | None = None
 
     @classmethod
     def create(
@@ -179,6 +181,8 @@ class RunFolder:
             except BaseException:
                 file.truncate(before)  # half a line would spoil the one after it
                 raise
+        if self.log is not None:
+            self.log.add(seal.unsealed(strict_json.loads(line)))
 
     def read_metrics(self, stage: str | None = None) -> list[dict[str, Json]]:
         """The records of one stage or of all, in order. A last line that a crash has torn is left
@@ -193,11 +197,11 @@ class RunFolder:
         """
         self._need_ownership()
         lines = self._metric_lines()
-        kept = [
-            line for line, record in lines if record["stage"] != stage or record["step"] <= step
-        ]
+        kept = [each for each in lines if each[1]["stage"] != stage or each[1]["step"] <= step]
         if len(kept) < len(lines):
-            replace_file(self.path / METRICS, b"".join(kept))
+            replace_file(self.path / METRICS, b"".join(line for line, _ in kept))
+            if self.log is not None:
+                self.log.begin(stage, [record for _, record in kept if record["stage"] == stage])
 
     def _begin(self, config: "RunConfig") -> "RunFolder":
         from scorebed.runs.config import to_toml

@@ -14,6 +14,7 @@ from scorebed.runs.execution import RECORD, job_for
 from scorebed.runs.folder import CONFIG, RunFolder
 from scorebed.runs.record import Record
 from scorebed.runs.stage_files import read_choice
+from scorebed.runs.tables import bounds_table, ledger_table, metrics_table
 from scorebed.runs.user_parts import UserParts, hand_over, hand_over_rest
 from scorebed.runs.user_task import task_of
 from scorebed.samplers.base import DesignSampler
@@ -33,6 +34,13 @@ class Run(eqx.Module):
         policy: its best policy.
         record: its bounds, likelihood evaluations and seconds.
 
+    Methods:
+        metrics(): a pandas table of what was noted while training, with a row for every stage,
+            step and policy.
+        ledger(): one of its likelihood evaluations, by book and stage.
+        bounds(): one of its bounds, with a row for every kind of designs; `pandas.concat` puts
+            those of several runs together.
+
     Example:
         >>> run = sb.load("runs/linear-gaussian-score-1")
         >>> isinstance(run, sb.Run), run.config.method, run.task.horizon
@@ -46,6 +54,18 @@ class Run(eqx.Module):
     score: Score | None
     policy: Policy
     record: Record
+
+    def metrics(self) -> Any:
+        """What was noted while training, as a pandas table."""
+        return metrics_table(RunFolder.open(self.path).read_metrics())
+
+    def ledger(self) -> Any:
+        """Likelihood evaluations, as a pandas table."""
+        return ledger_table(self.record)
+
+    def bounds(self) -> Any:
+        """Bounds of the policy and of what it is compared with, as a pandas table."""
+        return bounds_table(self.record)
 
 
 class OpenRun(NamedTuple):

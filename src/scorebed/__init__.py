@@ -168,6 +168,7 @@ if TYPE_CHECKING:
     from scorebed.training.predictive import train_predictive
     from scorebed.training.score import train_score
 else:
+    import gc as _gc
     import importlib as _importlib
 
     _HOME = {
@@ -259,7 +260,14 @@ else:
     def __getattr__(name: str) -> object:
         if name not in _HOME:
             raise AttributeError(f"module 'scorebed' has no attribute '{name}'")
-        return getattr(_importlib.import_module(f"scorebed.{_HOME[name]}"), name)
+        # Modules are no garbage; looking for some again and again is an eighth of an import.
+        collects = _gc.isenabled()
+        _gc.disable()
+        try:
+            return getattr(_importlib.import_module(f"scorebed.{_HOME[name]}"), name)
+        finally:
+            if collects:
+                _gc.enable()
 
     def __dir__() -> list[str]:
         return sorted([*_HOME, "__version__"])

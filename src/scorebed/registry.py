@@ -3,13 +3,15 @@
     POLICIES = Registry("policy", {"dad": DAD, "gru": GRUPolicy}, made_by="a class, or a function")
     register_policy = POLICIES.register
 
-A registry is a dict, so it can be iterated, sorted and looked up like one. `find` refuses an
-unknown name with the nearest one, and `register` adds a user's entry under a name that is not
-built in."""
+A registry is a mapping. `find` refuses an unknown name with the nearest one, and `register` adds a
+user's entry under a name that is not built in. An entry may be `Late("module", "name")`: the module
+is imported when the entry is first looked up, so that nobody waits for variants that are not used.
+"""
 
+import importlib
 import re
-from collections.abc import Callable, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from typing import Any, NamedTuple, TypeVar, cast
 
 from scorebed.errors import UnknownNameError, require
 
@@ -17,7 +19,19 @@ Maker = TypeVar("Maker")
 Registered = TypeVar("Registered")
 
 
-class Registry(dict[str, Maker]):
+class Late(NamedTuple):
+    """What a module has under a name; with `made`, what that gives when it is called."""
+
+    module: str
+    name: str
+    made: bool = False
+
+    def load(self) -> Any:
+        found = getattr(importlib.import_module(self.module), self.name)
+        return found() if self.made else found
+
+
+class Registry(MutableMapping[str, Maker]):
     """Built-in entries, and those that a user has registered.
 
     `kind` is what an entry is, in the singular; `made_by` says what may be registered, and
@@ -26,15 +40,36 @@ class Registry(dict[str, Maker]):
     def __init__(
         self,
         kind: str,
-        built_in: Mapping[str, Maker],
+        built_in: Mapping[str, Maker | Late],
         *,
         made_by: str,
         accepts: Callable[[object], bool] = callable,
         about: str | None = None,
     ):
-        super().__init__(built_in)
+        self._entries: dict[str, Maker | Late] = dict(built_in)
         self.kind, self.made_by, self.built_in = kind, made_by, frozenset(built_in)
         self.accepts, self.__doc__ = accepts, about or type(self).__doc__
+
+    def __getitem__(self, name: str) -> Maker:
+        entry = self._entries[name]
+        if isinstance(entry, Late):
+            entry = self._entries[name] = entry.load()
+        return cast(Maker, entry)
+
+    def __setitem__(self, name: str, maker: Maker) -> None:
+        self._entries[name] = maker
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries  # without a look at what it stands for
 
     def find(self, name: str) -> Maker:
         """The entry of a name.

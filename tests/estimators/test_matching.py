@@ -85,7 +85,7 @@ def normal_grid(dim: int, nodes: int) -> tuple[Array, Array]:
 @pytest.mark.usefixtures("float64")
 @pytest.mark.parametrize("name", ["location-finding", "pendulum", "gravimetry", "fading-noise"])
 def test_the_conditional_score_is_the_slope_of_the_likelihood(name):
-    task = (TASKS | ORACLE_TASKS)[name](horizon=3)
+    task = {**TASKS, **ORACLE_TASKS}[name](horizon=3)
     random = np.random.default_rng(0)
     sizes = (task.prior.dim,), (3, task.designs.dim), (3, task.outcome_dim)
     z, us, noise = (jnp.asarray(random.normal(size=size)) for size in sizes)

@@ -1,6 +1,5 @@
 """Laws of every design sampler, over one table of constructors."""
 
-import copy
 import dataclasses
 import math
 
@@ -270,7 +269,7 @@ def test_a_sampler_obeys_the_constraint_of_its_task_once():
 
 
 def test_a_registered_sampler_is_made_by_its_name(monkeypatch):
-    monkeypatch.setattr("scorebed.samplers.SAMPLERS", table := copy.copy(SAMPLERS))
+    monkeypatch.setitem(SAMPLERS, "left-half", None)  # taken out again at the end
 
     @register_sampler("left-half")
     def left_half(task):
@@ -278,7 +277,6 @@ def test_a_registered_sampler_is_made_by_its_name(monkeypatch):
         half = Box(task.designs.quantities, (low,), ((low + high) / 2,))
         return UniformBox(task.horizon, half)
 
-    assert "left-half" in table
     task = Designed(5, Box((Quantity("x"),), (0.0,), (1.0,)))
     assert (make_sampler("left-half", task).sample(key=jr.key(0)) <= 0.5).all()
     with pytest.raises(InvalidValueError, match="which is built in"):

@@ -53,7 +53,7 @@ class Habituation(Gaussian, History):
 ALL_TASKS: dict[str, Task] = {
     **{
         name: make(horizon=HORIZON)
-        for name, make in (TASKS | ORACLE_TASKS).items()
+        for name, make in {**TASKS, **ORACLE_TASKS}.items()
         if name != THIRD
     },
     # Fewer sources compile sooner; the plane is one that the command line does not name.

@@ -44,12 +44,12 @@ FILES = {
 
 
 def test_every_built_in_task_has_one():
-    assert set(BUILT_IN) == set(TASKS | ORACLE_TASKS)
+    assert set(BUILT_IN) == {*TASKS, *ORACLE_TASKS}
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_that_of_a_built_in_task_stays(name):
-    assert fingerprint((TASKS | ORACLE_TASKS)[name]()) == BUILT_IN[name]
+    assert fingerprint({**TASKS, **ORACLE_TASKS}[name]()) == BUILT_IN[name]
 
 
 def test_that_of_another_size_stays():

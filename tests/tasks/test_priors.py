@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("float64")
 
 DRAWS = 20_000
 PRIORS: dict[str, Prior] = {
-    name: (TASKS | ORACLE_TASKS)[name]().prior
+    name: {**TASKS, **ORACLE_TASKS}[name]().prior
     for name in (
         "location-finding",
         "pendulum",

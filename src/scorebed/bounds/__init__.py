@@ -12,12 +12,9 @@ from jaxtyping import PRNGKeyArray
 from scorebed.bounds.base import Bound, Bounds, OnGroup, silent
 from scorebed.bounds.contrastive import Contrastive
 from scorebed.bounds.grouped import Grouped
-from scorebed.bounds.importance import Importance, LaplaceImportance
-from scorebed.bounds.posterior import PosteriorBound
-from scorebed.bounds.smc import SMC
 from scorebed.errors import NoDensityError
 from scorebed.policies.base import Policy
-from scorebed.registry import Registry
+from scorebed.registry import Late, Registry
 from scorebed.tasks.base import Task
 
 
@@ -64,15 +61,12 @@ SomeBound = TypeVar("SomeBound", bound=Bound)
 BOUNDS: Registry[Bound] = Registry(
     "bound",
     {
-        bound.name: bound
-        for bound in (
-            Contrastive(),
-            Importance(),
-            SMC(),
-            Tight(),
-            LaplaceImportance(),
-            PosteriorBound(),
-        )
+        "contrastive": Contrastive(),
+        "importance": Late("scorebed.bounds.importance", "Importance", made=True),
+        "smc": Late("scorebed.bounds.smc", "SMC", made=True),
+        "tight": Tight(),
+        "importance-laplace": Late("scorebed.bounds.importance", "LaplaceImportance", made=True),
+        "posterior": Late("scorebed.bounds.posterior", "PosteriorBound", made=True),
     },
     made_by="a subclass of Bound",
     accepts=lambda bound: isinstance(bound, Bound),
@@ -137,11 +131,11 @@ def register_bound(name: str) -> Callable[[type[SomeBound]], type[SomeBound]]:
     return register
 
 
-def usual_bound(task: Task, *, posterior: PosteriorBound | None = None) -> Bound:
+def usual_bound(task: Task, *, posterior: Bound | None = None) -> Bound:
     """The bound that a run reports: contrastive, or a trained posterior's where the model has no
     density.
     """
-    return Contrastive() if task.has_density else posterior or PosteriorBound()
+    return Contrastive() if task.has_density else posterior or make_bound("posterior")
 
 
 def tight_bounds(

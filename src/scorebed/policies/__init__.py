@@ -5,20 +5,11 @@ from typing import Protocol
 
 from jaxtyping import PRNGKeyArray
 
-from scorebed.policies.attention import AttentionPolicy
 from scorebed.policies.base import Policy
-from scorebed.policies.belief import Belief
 from scorebed.policies.constrained import obedient
-from scorebed.policies.dad import DAD
-from scorebed.policies.gru import GRUPolicy
-from scorebed.policies.lookahead import Lookahead
-from scorebed.policies.lookahead_everywhere import LookaheadEverywhere
-from scorebed.policies.modes import Modes
-from scorebed.policies.plan import Plan
 from scorebed.policies.random import RandomDesigns
-from scorebed.policies.receding_horizon import RecedingHorizon
 from scorebed.policies.static import Static
-from scorebed.registry import Registry
+from scorebed.registry import Late, Registry
 from scorebed.samplers.paper import paper_sampler
 from scorebed.tasks.base import Gaussian, Task
 
@@ -39,8 +30,13 @@ def _random(task: Task, *, key: PRNGKeyArray) -> Policy:
 
 
 def _ahead(task: Task, *, key: PRNGKeyArray) -> Policy:
-    placed = isinstance(task, Gaussian) and not task.designs.listed
-    return Lookahead(task, key=key) if placed else LookaheadEverywhere(task, key=key)
+    if isinstance(task, Gaussian) and not task.designs.listed:
+        from scorebed.policies.lookahead import Lookahead
+
+        return Lookahead(task, key=key)
+    from scorebed.policies.lookahead_everywhere import LookaheadEverywhere
+
+    return LookaheadEverywhere(task, key=key)
 
 
 # Designs that every run is compared with.
@@ -51,14 +47,14 @@ GREEDY = "lookahead"
 POLICIES: Registry[PolicyConstructor] = Registry(
     "policy",
     {
-        "dad": DAD,
-        "gru": GRUPolicy,
-        "attention": AttentionPolicy,
-        "belief": Belief,
-        "modes": Modes,
+        "dad": Late("scorebed.policies.dad", "DAD"),
+        "gru": Late("scorebed.policies.gru", "GRUPolicy"),
+        "attention": Late("scorebed.policies.attention", "AttentionPolicy"),
+        "belief": Late("scorebed.policies.belief", "Belief"),
+        "modes": Late("scorebed.policies.modes", "Modes"),
         GREEDY: _ahead,
-        "plan": Plan,
-        "receding-horizon": RecedingHorizon,
+        "plan": Late("scorebed.policies.plan", "Plan"),
+        "receding-horizon": Late("scorebed.policies.receding_horizon", "RecedingHorizon"),
         STATIC: _static,
         RANDOM: _random,
     },

@@ -27,7 +27,6 @@ import jax.numpy as jnp
 import jax.random as jr
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Scalar
-from scipy.stats.qmc import Sobol
 
 from scorebed.errors import InvalidValueError, require
 from scorebed.inference.resample_move import (
@@ -273,6 +272,8 @@ def _everywhere(space: Space, count: int) -> Float[Array, "n f"]:
     """Unconstrained designs from all over the space, spread evenly."""
     if not space.bounded:
         return jnp.asarray(SPREAD * spread_normals(count, space.free_dim))
+    from scipy.stats.qmc import Sobol  # which takes longer to import than JAX
+
     places = Sobol(space.dim, seed=1).random_base2((count - 1).bit_length())[:count]
     return space.unconstrain(space.evenly(jnp.asarray(places, jnp.result_type(float))))
 

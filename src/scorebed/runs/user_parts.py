@@ -5,7 +5,7 @@ Like a task (`user_task.py`) each is executed because the user has named it, FIL
 no other reason, and named again by whoever reads the run; the sha256 of its file is compared.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,7 +43,7 @@ class PartKind(NamedTuple):
 
     what: str
     option: str
-    table: dict[str, Any]
+    table: MutableMapping[str, Any]
     accepts: Callable[[object], bool]
     fix: str
 

@@ -6,29 +6,21 @@ from collections.abc import Callable
 from typing import Any
 
 from scorebed.errors import InvalidValueError, UnknownNameError
-from scorebed.registry import Registry
+from scorebed.registry import Late, Registry
 from scorebed.tasks.base import Task
-from scorebed.tasks.library.cart_pole import CartPole
-from scorebed.tasks.library.double_link import DoubleLink
-from scorebed.tasks.library.gravimetry import Gravimetry
 from scorebed.tasks.library.location import LocationFinding
-from scorebed.tasks.library.pendulum import Pendulum
 from scorebed.tasks.oracles.closed_form import ClosedForm
-from scorebed.tasks.oracles.fading_noise import FadingNoise
 from scorebed.tasks.oracles.linear_gaussian import LinearGaussian
-from scorebed.tasks.oracles.linear_markov import LinearMarkov
-from scorebed.tasks.oracles.projection import Projection
-from scorebed.tasks.oracles.sign import Sign
 
 TASKS: Registry[Callable[..., Task]] = Registry(
     "task",
     {
         "location-finding": LocationFinding,
         "location-finding-3d": functools.partial(LocationFinding, dim=3, sources=10),
-        "pendulum": Pendulum,
-        "cart-pole": CartPole,
-        "double-link": DoubleLink,
-        "gravimetry": Gravimetry,
+        "pendulum": Late("scorebed.tasks.library.pendulum", "Pendulum"),
+        "cart-pole": Late("scorebed.tasks.library.cart_pole", "CartPole"),
+        "double-link": Late("scorebed.tasks.library.double_link", "DoubleLink"),
+        "gravimetry": Late("scorebed.tasks.library.gravimetry", "Gravimetry"),
         "linear-gaussian": LinearGaussian,
     },
     made_by="a class of task",
@@ -42,22 +34,30 @@ TASKS: Registry[Callable[..., Task]] = Registry(
 
 # Tasks with closed-form answers, to test estimators and bounds with; only `linear-gaussian` is
 # public.
-ORACLE_TASKS: dict[str, Callable[..., ClosedForm]] = {
-    "linear-gaussian": LinearGaussian,
-    "linear-gaussian-2d": functools.partial(
-        LinearGaussian, mean=(0.5, -1.0), covariance=((1.0, 0.6), (0.6, 2.0)), noise=0.8, bound=1.0
-    ),
-    "linear-gaussian-3d": functools.partial(
-        LinearGaussian,
-        mean=(0.0, 0.3, 1.0),
-        covariance=((1.0, 0.5, 0.2), (0.5, 1.5, -0.3), (0.2, -0.3, 0.7)),
-        bound=1.0,
-    ),
-    "projection": Projection,
-    "linear-markov": LinearMarkov,
-    "sign": Sign,
-    "fading-noise": FadingNoise,
-}
+ORACLE_TASKS: Registry[Callable[..., ClosedForm]] = Registry(
+    "oracle",
+    {
+        "linear-gaussian": LinearGaussian,
+        "linear-gaussian-2d": functools.partial(
+            LinearGaussian,
+            mean=(0.5, -1.0),
+            covariance=((1.0, 0.6), (0.6, 2.0)),
+            noise=0.8,
+            bound=1.0,
+        ),
+        "linear-gaussian-3d": functools.partial(
+            LinearGaussian,
+            mean=(0.0, 0.3, 1.0),
+            covariance=((1.0, 0.5, 0.2), (0.5, 1.5, -0.3), (0.2, -0.3, 0.7)),
+            bound=1.0,
+        ),
+        "projection": Late("scorebed.tasks.oracles.projection", "Projection"),
+        "linear-markov": Late("scorebed.tasks.oracles.linear_markov", "LinearMarkov"),
+        "sign": Late("scorebed.tasks.oracles.sign", "Sign"),
+        "fading-noise": Late("scorebed.tasks.oracles.fading_noise", "FadingNoise"),
+    },
+    made_by="a class of task with closed forms",
+)
 
 
 def make_task(name: str, **sizes: Any) -> Task:

@@ -8,6 +8,7 @@ this layer; code below receives values.
 """
 
 import dataclasses
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -154,7 +155,7 @@ def sets_score(overrides: Sequence[str] = (), file: Path | None = None) -> bool:
     """Whether overrides or a file set anything of a score, or of how it is learned."""
     named = [each.partition("=")[0].strip() for each in overrides]
     named += read_toml(file) if file is not None else {}
-    return any(name.partition(".")[0] in ("score", "sampler") for name in named)
+    return any(re.match(r"(score|sampler)\b", name) for name in named)
 
 
 def refuse_contradictions(overrides: Sequence[str], arguments: Mapping[str, str | None]) -> None:

@@ -176,12 +176,14 @@ def _look(found: Found, session: Session, y: float) -> None:
         except ScorebedError as error:
             found.faults.append(f"{y!r}: {error}")
     try:
-        marginals = session.posterior().marginals
+        posterior = session.posterior()
     except ScorebedError as error:  # such as an outcome that no parameter can have made
         found.counts["posteriors that say why there is none"] += 1
         found.expect("Fix: " in str(error), f"{y!r}: {error}")
         return
     found.counts["finite posteriors"] += 1
+    found.counts["of these without outcomes that none can have made"] += bool(posterior.left_out)
+    marginals = posterior.marginals
     values = [value for each in marginals for value in (each.mean, each.sd, *each.quantiles)]
     found.expect(all(map(math.isfinite, values)), f"{y!r}: posterior {values}")
     gained = session.information()

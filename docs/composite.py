@@ -34,6 +34,7 @@ CHROMIUM = {
     "args": ["--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync"],
 }
 SEED, SHOWN, ENTERED = 3, (5, 15, 30), 12
+PATIENCE = 1_200_000  # milliseconds; what the next steps will tell takes a minute of processor time
 DPI = 100
 
 
@@ -101,8 +102,8 @@ def photograph(run, sources, folder):
                 with contextlib.suppress(Exception):  # where the page begins with a list
                     window.get_by_text("two sources").first.click(timeout=3_000)
                 window.wait_for_selector("#y-0")
-                while window.get_by_text("Computing").count():  # the page runs no script of ours
-                    window.wait_for_timeout(1_000)
+                for known in ("#knowledge .big", "#pictures .space svg"):
+                    window.wait_for_selector(known, timeout=PATIENCE)
                 return matplotlib.image.imread(io.BytesIO(window.screenshot()))
         finally:
             server.terminate()

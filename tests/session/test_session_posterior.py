@@ -176,18 +176,32 @@ def test_a_task_with_a_history_starts_anew_from_the_prior():
     assert abs(band.mean - (2 * m + 1.2)) < 0.15 * math.sqrt(1 + 4 * V)
 
 
-def test_impossible_data_are_said_and_designs_go_on(run, db):
+def test_an_impossible_outcome_is_said_and_left_out(run, db):
     with Session.create(run, db=db) as session:
         session.propose()
+        session.observe(0.5)
+        before = session.posterior()
+        session.propose()
         session.observe(1e30)  # squares of it are infinite in single precision
-        with pytest.raises(
-            ScorebedError, match="the posterior after measurement 1, got no parameters"
-        ):
-            session.posterior()
-        assert session.summary()["problem"].startswith("the posterior")
-        session.correct(1, 1.0)
-        assert session.posterior().measured == 1
-        assert session.summary()["problem"] is None
+        found = session.posterior()
+        assert (found.measured, found.left_out) == (1, (2,))
+        np.testing.assert_array_equal(found.theta, before.theta)
+        assert session.summary()["problem"].startswith("The outcome of measurement 2 is left out")
+        session.propose()
+        session.observe(0.2)
+        assert (session.posterior().measured, session.posterior().left_out) == (2, (2,))
+        assert len(session.information()) == 4
+        used = session.state.records
+        session.correct(2, 1.0)
+        assert (session.posterior().measured, session.summary()["problem"]) == (3, None)
+    m, V = exact((0.5, 0.2), [used[0].used[0], used[2].used[0]])
+    (marginal,) = Beliefs(run.task, seed=1).posterior(used).marginals
+    assert abs(marginal.mean - m) < 0.2 * math.sqrt(V)
+
+
+def test_where_steps_depend_on_each_other_an_impossible_outcome_ends_the_posterior():
+    with pytest.raises(ScorebedError, match="the posterior after measurement 1, got no parameters"):
+        Beliefs(Drifting(), seed=0).posterior(records((0.5,), (1e30,)))
 
 
 def test_a_session_has_it_all_in_one_summary(run, db):

@@ -95,6 +95,10 @@ class Posterior:
     ess: float
     acceptance: float
     interest: tuple[int, ...] | None = None
+    left_out: tuple[int, ...] = ()
+    """The numbers of measurements that no parameters can have made, in single precision at least:
+    the posterior is that of the others.
+    """
 
     @functools.cached_property
     def marginals(self) -> tuple[MarginalSummary, ...]:
@@ -116,7 +120,13 @@ class Posterior:
 
     @property
     def warning(self) -> str | None:
-        """A sentence if the particles are not to be trusted."""
+        """A sentence if an outcome is left out, or the particles are not to be trusted."""
+        if self.left_out:
+            numbers = ", ".join(map(str, self.left_out))
+            return (
+                f"The outcome of measurement {numbers} is left out of the posterior: no parameters "
+                "can have made it. Check it and its unit, and correct or undo it."
+            )
         if self.acceptance < LEAST_ACCEPTANCE or self.ess < LEAST_SHARE * len(self.theta):
             return (
                 f"The posterior is rough: {self.acceptance:.0%} of the moves were accepted, and "
@@ -222,8 +232,10 @@ class Beliefs:
         return _Link(z, theta, Posterior(0, self.task.prior.quantities, drawn, *sure))
 
     def _grow(self, before: _Link, pairs: Sequence[Pair]) -> _Link:
+        left_out = before.posterior.left_out
+        key = named(self._key, "update", len(pairs))
+        pairs = [pair for number, pair in enumerate(pairs, start=1) if number not in left_out]
         t = len(pairs)
-        key = named(self._key, "update", t)
         if self.task.states_follow_data:
             ys, xis = padded(pairs, self.task)
             found, likelihood = _update(self.task, before.z, ys, xis, jnp.asarray(t), key)
@@ -235,6 +247,11 @@ class Beliefs:
         information = float(likelihood) - log_evidence
         theta = np.asarray(found.theta, np.float64)
         if not (math.isfinite(information) and np.isfinite(theta).all()):
+            if self.task.exchangeable_steps:  # the other steps do not depend on this one
+                without = (*left_out, t + len(left_out))
+                return before._replace(
+                    posterior=dataclasses.replace(before.posterior, left_out=without)
+                )
             raise ScorebedError(
                 f"the posterior after measurement {t}, got no parameters that can have made the "
                 "data, expected some. "
@@ -251,6 +268,7 @@ class Beliefs:
             float(np.asarray(found.ladder_ess)[levels].min()),
             float(np.asarray(found.acceptance)[levels].mean()),
             of_interest(self.task),
+            left_out,
         )
         return _Link(found.z, found.theta, posterior)
 

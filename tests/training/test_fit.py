@@ -286,3 +286,15 @@ def test_a_batch_that_does_not_fit_a_device_is_trained_in_turn(monkeypatch):
     assert seen == [True, True, False]
     for each in found:
         np.testing.assert_allclose(each, found[0], rtol=1e-6)
+
+
+def test_a_loss_is_traced_once():
+    """Tracing is most of what a short run takes when all is compiled before."""
+    traced = []
+
+    def counted(params: Array, key: Array) -> dict[str, Array]:
+        traced.append(1)
+        return loss(params, key)
+
+    run(counted, steps=5, block=2)
+    assert len(traced) == 1

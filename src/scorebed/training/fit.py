@@ -6,6 +6,7 @@ the same parameters as one that never stopped. Many steps run in one compiled ca
 `on_step` is the only way out of it, and may end the training, or go on with some members of a batch
 alone."""
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
@@ -17,6 +18,7 @@ import numpy as np
 import optax
 from jaxtyping import Array, Float, Int, Key, PRNGKeyArray, PyTree, Scalar
 
+from scorebed._jit import jit_once
 from scorebed._sharding import on_this_host, replicated
 from scorebed.errors import ScorebedError, require
 from scorebed.keys import named
@@ -112,14 +114,15 @@ def gradient_of(loss: Loss) -> Gradient:
 
 def start(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
     """The state before the first step. `params` holds inexact arrays only (`eqx.partition`)."""
-    return FitState(
-        params, params, optimiser.init(params), jnp.zeros((), jnp.int32), jnp.zeros((), jnp.int32)
-    )
+    # One program: of many zeros, each by itself, every shape would be compiled.
+    memory, zero = jit_once(lambda p: (optimiser.init(p), jnp.zeros((), jnp.int32)))(params)
+    return FitState(params, params, memory, zero, zero)
 
 
 def start_batch(params: PyTree, optimiser: optax.GradientTransformation) -> FitState:
     """The same for every member of a batch of parameters."""
-    return jax.vmap(lambda p: start(p, optimiser))(params)
+    begun: FitState = jit_once(jax.vmap(lambda p: start(p, optimiser)))(params)
+    return begun
 
 
 def fit(
@@ -166,7 +169,7 @@ def fit(
     if compiled is not None:
         run = compiled.setdefault(together, run)
     advance = _some_of_batch(run, together=together) if key.ndim else _whole(run)
-    done = int(jnp.max(state.step))
+    done = int(np.asarray(state.step).max())
     going = (
         np.flatnonzero(np.atleast_1d(state.step) == done).tolist() if members is None else members
     )
@@ -198,8 +201,10 @@ def block_of_steps(
     anywhere, execute the same instructions, so that they agree to the last bit; and there is one
     compilation. So are keys: all members share it."""
 
-    def one(state: FitState, key: PRNGKeyArray, n: Array) -> tuple[FitState, Terms]:
-        terms, grad = gradient(state.params, jax.random.fold_in(key, n))
+    def one(
+        traced: Gradient, state: FitState, key: PRNGKeyArray, n: Array
+    ) -> tuple[FitState, Terms]:
+        terms, grad = traced(state.params, jax.random.fold_in(key, n))
         good = (
             jnp.isfinite(jnp.stack(list(terms.values()))).all()
             & jnp.isfinite(optax.tree.norm(grad))
@@ -215,11 +220,16 @@ def block_of_steps(
         stayed = FitState(state.params, state.average, state.optimiser, n + 1, state.skipped + 1)
         return jax.tree.map(lambda a, b: jnp.where(good, a, b), moved, stayed), terms
 
-    step = jax.vmap(one, in_axes=(0, 0, None)) if together else one
-
     def run(
         state: FitState, key: Array, first: Array, length: Array
     ) -> tuple[FitState, dict[str, Array], Array]:
+        # What its terms are called is asked before the loop. Of a function that `jit` has traced
+        # for the one question it keeps the answer for the other.
+        traced = jax.jit(gradient, inline=True)
+        step = functools.partial(one, traced)
+        if together:
+            step = jax.vmap(step, in_axes=(0, 0, None))
+
         def log_one(
             i: Array, carry: tuple[FitState, dict[str, Array], Array]
         ) -> tuple[FitState, dict[str, Array], Array]:
@@ -231,7 +241,7 @@ def block_of_steps(
                 skipped.at[i].set(state.skipped),
             )
 
-        shapes, _ = jax.eval_shape(jax.vmap(gradient) if together else gradient, state.params, key)
+        shapes, _ = jax.eval_shape(jax.vmap(traced) if together else traced, state.params, key)
         terms = {
             name: jnp.zeros((block, *value.shape), value.dtype) for name, value in shapes.items()
         }

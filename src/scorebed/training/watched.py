@@ -55,24 +55,22 @@ class Watched(eqx.Module):
         """
         if not lower:
             return self.at(state)
-        new = jnp.asarray(lower, self.lower.dtype).reshape(self.lower.shape)
-        wins = new > self.lower
-
-        def choose(a: Array, b: Array) -> Array:
-            return jnp.where(wins.reshape(*wins.shape, *[1] * (a.ndim - wins.ndim)), a, b)
-
-        best = jax.tree.map(choose, state.average, self.best)
-        judged = self.judged(lower, jnp.max(state.step))
+        wins = self._estimates(lower) > np.asarray(self.lower)
+        best = _chosen(wins, state.average, self.best)
+        judged = self.judged(lower, jnp.asarray(np.asarray(state.step).max()))
         return Watched(state, best, judged.lower, judged.progress, judged.mark)
 
     def judged(self, lower: list[float], step: Int[Array, ""]) -> "Watched":
         """With the estimates of a step, and neither state nor best parameters changed."""
-        new = jnp.asarray(lower, self.lower.dtype).reshape(self.lower.shape)
         # A member that was stopped has no new estimate: it is NaN.
-        highest = jnp.fmax(new, self.lower)
-        if not (highest > self.mark + GAIN).any():
+        higher = np.fmax(self._estimates(lower), self.lower)
+        highest = jnp.asarray(higher)
+        if not (higher > np.asarray(self.mark) + GAIN).any():
             return Watched(self.state, self.best, highest, self.progress, self.mark)
         return Watched(self.state, self.best, highest, step, highest)
+
+    def _estimates(self, lower: list[float]) -> np.ndarray:
+        return np.asarray(lower, self.lower.dtype).reshape(self.lower.shape)
 
     def rows(self, members: Sequence[int]) -> "Watched":
         """Some members of a batch, in their order."""
@@ -104,10 +102,20 @@ class Watched(eqx.Module):
         return changed
 
 
+@jax.jit
+def _chosen(wins: Array, new: PyTree, old: PyTree) -> PyTree:
+    """The new parameters of the members that win, the old ones of the others."""
+
+    def choose(a: Array, b: Array) -> Array:
+        return jnp.where(wins.reshape(*wins.shape, *[1] * (a.ndim - wins.ndim)), a, b)
+
+    return jax.tree.map(choose, new, old)
+
+
 def watch(state: FitState) -> Watched:
     """Before the first step of a state, or of a batch of them."""
-    lowest = jnp.full(state.step.shape, -jnp.inf)
-    return Watched(state, state.average, lowest, jnp.zeros((), jnp.int32), lowest)
+    lowest = jnp.asarray(np.full(state.step.shape, -np.inf, jnp.result_type(float)))
+    return Watched(state, state.average, lowest, jnp.asarray(np.int32(0)), lowest)
 
 
 def seen_patience(patience: int, every: int) -> int:

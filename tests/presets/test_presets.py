@@ -19,7 +19,7 @@ from scorebed.errors import UnknownNameError
 from scorebed.nle import PCE, Cost, JointVarPost, Pretrained
 from scorebed.presets import BENCH_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, PRESETS
 from scorebed.presets.budgets import TABLES
-from scorebed.presets.reader import policy_for, preset_values
+from scorebed.presets.reader import default_method, policy_for, preset_values
 from scorebed.presets.traits import TRAITS
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
@@ -268,6 +268,10 @@ SINCE = {
     "laptop": _FREQUENCIES | _TIGHT,
     "paper": _FREQUENCIES | _ENCODER | _TIGHT | {("score", "ema"), ("score", "by_noise")},
 }
+# A NumPyro model is the user's, as one by hand is: smaller bounds, none of the paper's clipping.
+_BOUNDS = {("evaluation", "inner"), ("evaluation", "select_inner")}
+NUMPYRO = _BOUNDS | {("policy_training", "monitor_inner")}
+NUMPYRO |= {("score", "clip"), ("score", "lambda_y"), ("score", "by_noise")}
 WITHOUT_DENSITY = ("score", "varpost", "jointvarpost", "random")  # the methods that need none
 
 
@@ -291,7 +295,8 @@ def test_values_are_those_from_before_they_were_toml(name):
             assert (new["task"], new["method"], new["preset"]) == (name, method, preset)
             assert {key: new[key] for key in RUN} == {key: old[key] for key in RUN}, case
             for table, every in tables.items():
-                since = {key for place, key in SINCE[preset] if place == table}
+                changed = SINCE[preset] | (NUMPYRO if name.startswith("numpyro") else set())
+                since = {key for place, key in changed if place == table}
                 keys, new[table] = every - since, _without(new[table], since)
                 assert new[table].keys() <= keys, case
                 expected = {}
@@ -303,6 +308,24 @@ def test_values_are_those_from_before_they_were_toml(name):
                         assert value == OLD_DEFAULTS[place][old_key], (*case, table, key)
                         del expected[key]
                 assert new[table] == expected, (*case, table)
+
+
+@pytest.mark.parametrize("name", ["Plain", "numpyro"])
+def test_nothing_is_trained_for_a_users_model_that_greed_serves_unless_it_is_asked_for(name):
+    task = task_of(name)
+    assert default_method("quick", task) == default_method("laptop", task, policy="lookahead")
+    assert policy_for("quick", task, method=default_method("quick", task)) == "lookahead"
+    assert {default_method("quick", task), default_method("paper", task)} == {"pce", "score"}
+    for asked in ({"policy": "dad"}, {"trained": True}):
+        assert default_method("quick", task, **asked) == "score"
+    assert policy_for("quick", task, method="score") == "dad"
+
+
+@pytest.mark.parametrize(
+    "name", ["Constrained", "Priced", "Nuisance", "pendulum", "controlled system"]
+)
+def test_a_score_is_learned_where_greed_does_not_serve(name):
+    assert default_method("quick", task_of(name)) == "score"
 
 
 # ---- the files

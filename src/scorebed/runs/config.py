@@ -152,10 +152,10 @@ def chosen_policies(overrides: Sequence[str] = (), file: Path | None = None) -> 
 
 
 def sets_score(overrides: Sequence[str] = (), file: Path | None = None) -> bool:
-    """Whether overrides or a file set anything of a score, or of how it is learned."""
+    """Whether overrides or a file set anything of what is learned before policies."""
     named = [each.partition("=")[0].strip() for each in overrides]
     named += read_toml(file) if file is not None else {}
-    return any(re.match(r"(score|sampler)\b", name) for name in named)
+    return any(re.match(r"(score|predictive|sampler)\b", name) for name in named)
 
 
 def refuse_contradictions(overrides: Sequence[str], arguments: Mapping[str, str | None]) -> None:

@@ -20,6 +20,8 @@ FAST_TO_COMPILE = (
     "--xla_cpu_parallel_codegen_split_count=1"
 )
 os.environ["XLA_FLAGS"] = f"{FAST_TO_COMPILE} {os.environ.get('XLA_FLAGS', '')}"
+# As the workers of a study: on any machine the same numbers here and in processes that tests start.
+os.environ.setdefault("PJRT_NPROC", "2")
 
 # What one worker, or a process that a test starts, has compiled the others take over. A folder of
 # this run alone: nothing of an earlier one is taken.

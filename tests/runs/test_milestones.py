@@ -51,8 +51,7 @@ def carried_out(new, path):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     path = tmp_path_factory.mktemp("milestones") / "whole"
-    overrides = [*tiny(), "evaluation.references=false", "score.seeds=2"]
-    carried_out(plan(request(overrides=overrides, policies=2)), path)
+    carried_out(plan(request(overrides=SHORT)), path)
     return open_run(path, BUILT_IN)
 
 

@@ -1,6 +1,5 @@
 """Real workers, stopped and killed: every trial once, with the result of an undisturbed study."""
 
-import os
 import signal
 import subprocess
 import sys
@@ -27,7 +26,6 @@ def start(study):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "XLA_FLAGS": "--xla_backend_optimization_level=0"},
     )
 
 

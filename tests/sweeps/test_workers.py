@@ -1,5 +1,8 @@
 """Leases and workers: nobody runs a trial twice, nothing is lost, what fails is given up."""
 
+import os
+import subprocess
+import sys
 import threading
 import time
 
@@ -14,6 +17,7 @@ from scorebed.sweeps.halving import rung_ends
 from scorebed.sweeps.leases import LeaseLostError
 from scorebed.sweeps.status import study_status
 from scorebed.sweeps.study import RESULT, open_study
+from scorebed.sweeps.threads import THREADS
 from scorebed.sweeps.trial import LosingTrialError, attempt_folder
 from scorebed.sweeps.worker import TRIES, Worker
 
@@ -38,6 +42,28 @@ def test_trials_follow_from_seed_and_number_alone(make):
     for trial in serial.load().trials:
         cosine = trial.params["policy_training.schedule"] == "cosine"
         assert ("policy_training.final_rate" in trial.params) == cosine
+
+
+def test_workers_compile_for_equally_many_threads_on_any_machine(make, monkeypatch):
+    study = make()
+    monkeypatch.delenv("PJRT_NPROC")
+    Worker(study)
+    assert os.environ["PJRT_NPROC"] == THREADS
+    monkeypatch.setenv("PJRT_NPROC", "3")
+    Worker(study)
+    assert os.environ["PJRT_NPROC"] == "3"
+
+
+def test_nothing_is_computed_before_a_worker_is_made(make):
+    """What JAX has begun with can no longer be changed."""
+    code = (
+        "import sys, scorebed.sweeps.worker as w; from pathlib import Path\n"
+        "import jax._src.xla_bridge as b\n"
+        "w.fix_threads = lambda: sys.exit(b.backends_are_initialized())\n"
+        "from scorebed.cli import main; main()"
+    )
+    command = [sys.executable, "-c", code, "sweep", "work", str(make().folder)]
+    assert subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.usefixtures("untrained")

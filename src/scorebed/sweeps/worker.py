@@ -26,6 +26,7 @@ from scorebed.sweeps.journal import held, lock_beside
 from scorebed.sweeps.leases import Lease, LeaseFile, LeaseLostError
 from scorebed.sweeps.searches import find_search
 from scorebed.sweeps.study import RESULT, SweepStudy, worker_name
+from scorebed.sweeps.threads import fix_threads
 from scorebed.sweeps.trial import (
     LosingTrialError,
     carry_out,
@@ -52,6 +53,7 @@ class Worker:
         lease_seconds: float = leases.SECONDS,
         owner: str = "",
     ):
+        fix_threads()
         study.check_files()
         self.study, self.progress = study, progress or Progress()
         self.owner, self.lease_seconds = owner or worker_name(), lease_seconds

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import optax
 from jaxtyping import PRNGKeyArray
 
-from scorebed._jit import jit_once
+from scorebed._jit import Constant, jit_once
 from scorebed.keys import named
 from scorebed.samplers.base import DesignSampler
 from scorebed.samplers.paper import paper_sampler
@@ -65,8 +65,13 @@ def score_maker(
 
 def fresh_score(kind: ScoreKind, task: Task, sampler: DesignSampler, *, key: PRNGKeyArray) -> Score:
     """An untrained score of a kind."""
-    made: Score = jit_once(score_maker(kind, task, sampler))(key)
+    made: Score = _made(Constant((kind, task, sampler)), key)
     return made
+
+
+@jit_once
+def _made(settings: Constant, key: PRNGKeyArray) -> Score:
+    return score_maker(*settings.tree)(key)
 
 
 def default_kind(task: Task) -> ScoreKind:

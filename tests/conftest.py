@@ -33,6 +33,9 @@ os.environ |= {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
+# Processes that tests start need not translate our modules anew each.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 jaxtyping.install_import_hook("scorebed", "beartype.beartype").__enter__()
 
 import jax  # noqa: E402

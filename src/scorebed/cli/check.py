@@ -33,6 +33,7 @@ def check(
     from scorebed.errors import InvalidValueError, require
     from scorebed.keys import named
     from scorebed.plots.check import draw_check
+    from scorebed.plots.layout import lay_out
     from scorebed.runs.durable import replace_file
 
     require(
@@ -50,7 +51,8 @@ def check(
     path = out or Path(re.sub(r"[^A-Za-z0-9_-]", "-", task.rpartition(":")[2]) + "-check.png")
     if not faults:
         picture = io.BytesIO()
-        draw_check(model, task, key=named(key, "pictures")).savefig(picture, format="png", dpi=110)
+        figure = draw_check(model, task, key=named(key, "pictures"))
+        lay_out(figure).savefig(picture, format="png", dpi=110)
         replace_file(path, picture.getvalue())
     seconds = time.monotonic() - start
     if as_json:

@@ -63,6 +63,7 @@ def diagnose(
     from scorebed.errors import InvalidValueError
     from scorebed.keys import named
     from scorebed.plots.diagnosis import draw_diagnosis
+    from scorebed.plots.layout import lay_out
     from scorebed.policies import make_policy
     from scorebed.report import write_report
     from scorebed.report.tables import diagnosis_rows
@@ -110,7 +111,7 @@ def diagnose(
     )
     result = {"run": str(run), "task": loaded.config.task, **found.values()}
     picture = io.BytesIO()
-    draw_diagnosis(found).savefig(picture, format="png", dpi=150)
+    lay_out(draw_diagnosis(found)).savefig(picture, format="png", dpi=150)
     with RunFolder.open(run).acquire() as folder:
         folder.write_json_atomic("diagnosis.json", result)
         replace_file(folder.path / "diagnosis.png", picture.getvalue())

@@ -112,8 +112,10 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def _png(picture: PagePicture) -> bytes:
+    from scorebed.plots.layout import lay_out
+
     buffer = io.BytesIO()
-    picture.figure.savefig(
+    lay_out(picture.figure).savefig(
         buffer, format="png", dpi=DPI, facecolor="white", metadata={"Software": None}
     )
     return buffer.getvalue()

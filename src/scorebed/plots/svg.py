@@ -6,6 +6,8 @@ import re
 import matplotlib
 from matplotlib.figure import Figure
 
+from scorebed.plots.layout import lay_out
+
 
 def svg_element(figure: Figure, name: str) -> str:
     """The `<svg>` element of a figure. Equal figures give equal elements, whose text matplotlib has
@@ -13,7 +15,9 @@ def svg_element(figure: Figure, name: str) -> str:
     """
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "path"}):
-        figure.savefig(buffer, format="svg", dpi=150, facecolor="white", metadata={"Date": None})
+        lay_out(figure).savefig(
+            buffer, format="svg", dpi=150, facecolor="white", metadata={"Date": None}
+        )
     text = buffer.getvalue()
     text = re.sub(
         r"<metadata>.*?</metadata>|<!--.*?-->", "", text[text.index("<svg") :], flags=re.DOTALL

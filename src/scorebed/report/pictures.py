@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.random as jr
 import numpy as np
+from jaxtyping import PRNGKeyArray
 from markupsafe import Markup
 
+from scorebed._jit import jit_once
 from scorebed.errors import ScorebedError
 from scorebed.keys import named
+from scorebed.policies.base import Policy
 from scorebed.report.reading import as_number, json_object
-from scorebed.rollout import simulate
+from scorebed.rollout import Trajectory, simulate
 from scorebed.runs.artifacts import load_policy
 from scorebed.runs.config import RunConfig
 from scorebed.runs.execution import RECORD, job_for
@@ -116,7 +119,8 @@ def experiments_picture(
         )
     except ScorebedError as error:
         return None, f"The policy cannot be shown: {error}"
-    runs = [simulate(task, policy, key=named(jr.key(seed), "report")) for seed in EXPERIMENT_SEEDS]
+    keys = [named(jr.key(seed), "report") for seed in EXPERIMENT_SEEDS]
+    runs = [_simulated(task, policy, key) for key in keys]
     seeds = ", ".join(str(seed) for seed in EXPERIMENT_SEEDS)
     first = ", that of the first repeat" if config.repeats > 1 else ""
     caption = (
@@ -125,6 +129,11 @@ def experiments_picture(
     )
     svg = Markup(svg_element(draw_experiments(task, runs), "experiments"))
     return ReportFigure(svg, caption), ""
+
+
+@jit_once
+def _simulated(task: Task, policy: Policy, key: PRNGKeyArray) -> Trajectory:
+    return simulate(task, policy, key=key)
 
 
 def _series(lines: Sequence[Mapping[str, Json]], stage: str, name: str) -> "Series":

@@ -25,6 +25,7 @@ SCRIPTS = [
     "accelerator",
     "scaling",
     "paired",
+    "two_steps",
 ]
 
 

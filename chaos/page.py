@@ -43,6 +43,25 @@ All are repaired; most have a test of their own, and the first two are what `dam
 - `--workers 1e5`, `--repeats 1e9` and `evaluate --inner 1e11` were begun. What no machine gets
   through in a day, or what does not fit the memory, is refused; `--long` begins all the same.
 
+- In some lives of the killed server no client had a first answer within two minutes. It was the
+  script's fault: commands say their link in a file whose name comes again, and on a busy machine
+  its clients read the link of a server that had been killed. Of 500 servers whose own link is read
+  all answer; a life without a first answer is a broken promise now.
+- An outcome whose square is infinite in single precision (from about 10¹⁹ on) was the end of the
+  posterior for all later steps of its experiment: 84 of 599. Where steps are independent it is left
+  out now, and the posterior of the others says so.
+
+## Acknowledged at once
+
+    python benchmarks/acknowledged.py --busy 0 --servers 2 --outcomes 6
+
+One second after the link of a cold server is printed an experiment is begun, and outcomes are
+entered as soon as their designs are there, while the rest compiles. By the clock on the wall, on
+two cores with a load of 20, the first outcomes of two servers were acknowledged after 127 and 283
+ms, all twelve after 122 ms in the median: 11 of 12 within the goal of 200 ms
+([record](reliability/acknowledged.json)). It was not run on an idle machine, nor with two busy
+processes alone.
+
 ## What this does not show
 
 - Kills of a process leave the page cache as it is; a power failure does not. What is promised
@@ -53,9 +72,6 @@ All are repaired; most have a test of their own, and the first two are what `dam
   nothing in it can tell.
 - The last entry of SQLite's log alone, damaged, cannot be told from one that a power failure cut
   short: it is a warning that asks to look, not a refusal.
-- The count of killed servers is short of 500. In some lives none of the clients had a first answer
-  within two minutes on a busy machine, and the part waited for it; nothing acknowledged was lost,
-  and why is not known.
 - The writes of a run that fail are every ninth of what each life has left, not all of one life.
 - Two cases that no part tries: hardware that lies about fsync, and network file systems.
 """

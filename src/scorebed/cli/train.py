@@ -133,7 +133,7 @@ def train(
     from scorebed.cli._execute import execute
     from scorebed.presets.reader import default_method
     from scorebed.runs.begin import Request, plan
-    from scorebed.runs.config import refuse_contradictions, sets_score
+    from scorebed.runs.config import refuse_contradictions, sets_upfront
     from scorebed.runs.hosts import require_upfront
     from scorebed.runs.watch import Watch
     from scorebed.tasks import make_task
@@ -152,7 +152,7 @@ def train(
         given |= {"fresh_scores": "true"} if fresh_scores else {}
         asked = (policies, budget, match, score, score_kind, sampler)
         trained = (
-            fresh_scores or any(each is not None for each in asked) or sets_score(set_, config)
+            fresh_scores or any(each is not None for each in asked) or sets_upfront(set_, config)
         )
         request = Request(
             task_name=task,

@@ -8,7 +8,6 @@ this layer; code below receives values.
 """
 
 import dataclasses
-import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -151,11 +150,12 @@ def chosen_policies(overrides: Sequence[str] = (), file: Path | None = None) -> 
     return policies if type(policies) is int else None
 
 
-def sets_score(overrides: Sequence[str] = (), file: Path | None = None) -> bool:
+def sets_upfront(overrides: Sequence[str] = (), file: Path | None = None) -> bool:
     """Whether overrides or a file set anything of what is learned before policies."""
     named = [each.partition("=")[0].strip() for each in overrides]
     named += read_toml(file) if file is not None else {}
-    return any(re.match(r"(score|predictive|sampler)\b", name) for name in named)
+    learned = {each.upfront_stem for each in METHODS.values()} | {"sampler"}
+    return any(name.partition(".")[0] in learned for name in named)
 
 
 def refuse_contradictions(overrides: Sequence[str], arguments: Mapping[str, str | None]) -> None:

@@ -38,10 +38,11 @@ myst_links_external_new_tab = False
 
 nb_execution_mode = os.environ.get("SCOREBED_NOTEBOOKS", "cache")  # "off" shows code alone
 nb_execution_cache_path = str(ROOT / "docs" / "_build" / "notebooks")
-nb_execution_timeout = 600
+nb_execution_timeout = 1800  # of a cell, where others compute too
 nb_execution_raise_on_error = True
 nb_execution_show_tb = True
 nb_merge_streams = True
+nb_output_stderr = "remove"  # what libraries say about the terminal; an error ends the build
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
@@ -98,6 +99,26 @@ def for_the_site(app, docname, source):
     source[0] = text
 
 
+def short_types(app, what, name, obj, options, signature, returns):
+    """Arrays by the names that the source gives them, in a signature."""
+    del app, what, name, obj, options
+    return tuple(text and by_their_names(text) for text in (signature, returns))
+
+
+def short_types_of_fields(app, what, name, obj, options, lines):
+    """The same in what napoleon says of attributes."""
+    del app, what, name, obj, options
+    lines[:] = map(by_their_names, lines)
+
+
+def by_their_names(text):
+    """A type in words, with the names that users import."""
+    text = ARRAY.sub("Array", KEY.sub("PRNGKeyArray", text))
+    return text.replace("jaxtyping.", "")
+
+
+ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")
+KEY = re.compile(r"Key\[jaxlib\._jax\.Array, ''\](?: \| UInt32\[jaxlib\._jax\.Array, '\d'\])+")
 SECTIONS = ("Arguments:", "Attributes:", "Methods:", "Returns:", "Raises:", "Example:")
 # Those to be read first come first.
 TUTORIALS = "\n".join(("two-sources", "blood", "pendulum", "nuisance", "searching", "*"))
@@ -124,5 +145,7 @@ def setup(app):
     """What Sphinx calls."""
     app.add_html_math_renderer("mathml", formula("inline"), formula("block"))
     app.connect("autodoc-process-docstring", lines_as_they_are, priority=100)
+    app.connect("autodoc-process-docstring", short_types_of_fields, priority=900)
+    app.connect("autodoc-process-signature", short_types)
     app.connect("source-read", for_the_site)
     app.add_lexer("layers", TextLexer)

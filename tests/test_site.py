@@ -97,6 +97,12 @@ def test_every_public_name_is_in_the_reference(site):
     assert sorted(listed) == sorted(sb.__all__)
 
 
+def test_types_have_the_names_that_users_import(site):
+    text = "".join(path.read_text() for path in (site / "api").glob("*.html"))
+    assert "jaxlib" not in text
+    assert "PRNGKeyArray" in text
+
+
 def test_there_are_five_notebooks():
     assert tuple(page.stem for page in NOTEBOOKS) == TUTORIALS
 

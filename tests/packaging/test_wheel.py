@@ -67,12 +67,12 @@ def test_its_metadata_say_what_the_project_does(wheel):
 def test_every_place_names_the_same_version():
     version = f"version: {PROJECT['version']}"
     assert version in (ROOT / "CITATION.cff").read_text().splitlines()
-    assert f'set version = "{PROJECT["version"]}"' in (ROOT / "conda" / "meta.yaml").read_text()
+    assert f'  version: "{PROJECT["version"]}"' in (ROOT / "conda" / "recipe.yaml").read_text()
     assert f"\n## {PROJECT['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_the_conda_recipe_has_the_dependencies_of_the_project():
-    recipe = (ROOT / "conda" / "meta.yaml").read_text().split("  run:\n")[1].split("\n\n")[0]
+    recipe = (ROOT / "conda" / "recipe.yaml").read_text().split("  run:\n")[1].split("\n\n")[0]
     needed = {line.strip("- ").replace(" ", "") for line in recipe.splitlines()}
     other_names = {"flatbuffers>=24.3.25": "python-flatbuffers>=24.3.25"}
     wanted = {other_names.get(each, each) for each in PROJECT["dependencies"]}

@@ -52,6 +52,9 @@ def pce_of_interest(
 ) -> Scalar:
     """PCE where some parameters are a nuisance (`bounds/nuisance.py`), at θ_0 = f(z): the first
     term too is an average, over M draws of p(η | ψ_0). (2M + 1)·T NLE.
+
+    z ~ N(0, I) are latent numbers: an estimate that `train_policies` calls with θ draws them
+    itself.
     """
     run = rollout(task, policy, task.prior.from_latent(z), noise)
     log_p0 = log_likelihood(task, run.theta, run.ys, run.xis)

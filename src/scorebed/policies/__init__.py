@@ -96,6 +96,9 @@ def register_policy(name: str) -> Callable[[PolicyConstructor], PolicyConstructo
 def make_policy(name: str, task: Task, *, key: PRNGKeyArray) -> Policy:
     """An untrained policy for a task, with the paper's sizes; it obeys the task's constraint.
 
+    Designs of `random` are those that a score learns from (`paper_sampler`); runs compare their
+    policies with designs that are independent of each other.
+
     Arguments:
         name: a name in `POLICIES`.
         task: the experiment.

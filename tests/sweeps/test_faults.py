@@ -1,5 +1,6 @@
 """Real workers, stopped and killed: every trial once, with the result of an undisturbed study."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -17,12 +18,26 @@ CODE = (  # a checkpoint after every block
     "import scorebed.runs.stage as k; k.CHECKPOINT_SECONDS = 0.0; from scorebed.cli import main; "
     "main()"
 )
+STOPS_ITSELF_AT = 60  # a step: after two checkpoints
+SLEEPER = f"""
+import os, signal
+import scorebed.runs.stage as k
+
+on_block = k.StageCheckpointer._on_block
+
+def stop_before(self, block):
+    if block.step == {STOPS_ITSELF_AT}:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return on_block(self, block)
+
+k.StageCheckpointer._on_block = stop_before
+"""
 
 
-def start(study):
+def start(study, code=CODE):
     """A worker in a process of its own."""
     return subprocess.Popen(
-        [sys.executable, "-c", CODE, "sweep", "work", str(study.folder), "--lease", LEASE],
+        [sys.executable, "-c", code, "sweep", "work", str(study.folder), "--lease", LEASE],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -69,18 +84,18 @@ def test_a_worker_that_slept_through_its_lease_stops_before_its_next_checkpoint(
             "evaluation": {"outer": 16, "inner": 32},
         },
     )
-    slept = start(study)
+    slept = start(study, SLEEPER + CODE)
     checkpoints = study.trials_folder / "00000" / "checkpoints" / "policy-0-0"
-    wait_for(lambda: list(checkpoints.glob("step-*")))
-    slept.send_signal(signal.SIGSTOP)
+    stopped = os.WSTOPPED | os.WNOHANG | os.WNOWAIT
+    wait_for(lambda: os.waitid(os.P_PID, slept.pid, stopped))
     other = start(study)
     wait_for(lambda: (study.trials_folder / "00000-2").exists())
     before = sorted(path.name for path in checkpoints.iterdir())
     other.send_signal(signal.SIGSTOP)  # so that the other does not clear the folder away
     slept.send_signal(signal.SIGCONT)
     wait_for(lambda: "another worker" in slept.stdout.readline())
-    after = sorted(path.name for path in checkpoints.iterdir() if "tmp" not in path.name)
-    assert after == before
+    assert before == ["step-000000020", "step-000000040"]
+    assert sorted(path.name for path in checkpoints.iterdir()) == before
     other.send_signal(signal.SIGCONT)
     for each in (slept, other):
         out, _ = each.communicate(timeout=600)

@@ -195,7 +195,7 @@ def test_bounds_take_further_rounds_while_there_is_time(finished, tmp_path, monk
     (path / FILE).write_text('{"allotted": {}, "ended": {}, "sizes": [32, 200]}')
     before = load(finished).record
     with monkeypatch.context() as patched:
-        patched.setattr("scorebed.runs.execution.MOST_ROUNDS", 2)
+        patched.setattr("scorebed.runs.run_bounds.MOST_ROUNDS", 2)
         assert main(["resume", str(path)]) == 0
         found = load(path).record
         assert found.bounds.outer == 3 * 32

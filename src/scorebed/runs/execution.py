@@ -9,7 +9,6 @@ follow names and step numbers, so that the result does not depend on how often a
 
 import dataclasses
 import math
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -17,11 +16,8 @@ from typing import Any
 import jax.random as jr
 import numpy as np
 
-from scorebed.bounds import BOUNDS, tight_bounds
-from scorebed.bounds.base import Bounds
-from scorebed.bounds.design_cost import expected_cost
+from scorebed.bounds import BOUNDS
 from scorebed.bounds.gain import Gain
-from scorebed.bounds.groups import GroupSums, paired, pooled
 from scorebed.check.far import find_overflow
 from scorebed.diagnostics import coverage
 from scorebed.keys import named
@@ -34,22 +30,20 @@ from scorebed.presets import spends_all
 from scorebed.runs.artifacts import load_like, load_policy, save
 from scorebed.runs.checkpoint import halvings
 from scorebed.runs.config import RunConfig
-from scorebed.runs.evaluation import CONTRASTIVE, about, bound_nle, loose, reported_bound
+from scorebed.runs.evaluation import about, reported_bound
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.ledgers import RunLedgers
 from scorebed.runs.record import (
-    BOUND_FIELDS,
-    BoundsRecord,
-    PairedRecord,
     Record,
     RepeatRecord,
     across_repeats,
     mean_bounds,
 )
+from scorebed.runs.run_bounds import BoundsOfRun, Compared, RunBounds
 from scorebed.runs.stage import Progress, StageCheckpointer
 from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
-from scorebed.runs.watch import STATIC_SHARE, UPFRONT_SHARE, Watch, affordable_sizes
+from scorebed.runs.watch import STATIC_SHARE, UPFRONT_SHARE, Watch
 from scorebed.samplers import make_sampler
 from scorebed.samplers.paper import reference_sampler
 from scorebed.samplers.spaced import spaced_designs
@@ -61,11 +55,7 @@ from scorebed.training.stage import Stage
 from scorebed.training.watched import Watched
 
 STATIC_STARTS = 3  # of static designs to compare with, one of them evenly spread
-PACE_OUTER, PACE_INNER = 32, 1023  # of the bound that tells how fast bounds are
-MOST_ROUNDS = 64  # of bounds, however much time there is
 COVERAGE, RECORD = "coverage.json", "record.json"
-BOUNDS_0 = "bounds-0"  # of the first repeat's policy: what others are compared with
-GROUPS = "groups"
 
 
 def job_for(config: RunConfig, task: Task) -> Job:
@@ -107,6 +97,14 @@ class Execution:
         self.task, self.key = task, self.job.key
         self.parts, self.stages = self.method.parts(self.job), StageFiles(folder)
         self.ledgers = RunLedgers(config.budget, config.repeats)
+        self.bounds = RunBounds(
+            folder,
+            config,
+            self.job,
+            ledger=self.ledgers.evaluation,
+            progress=progress,
+            watch=watch,
+        )
 
     def run(self) -> Record:
         """Carry out whatever is left to do; write and give the record."""
@@ -114,23 +112,8 @@ class Execution:
         learned = [self.upfront(index) for index in range(self.job.upfronts(self.parts))]
         chosen = [self.choose(r, self._of_repeat(learned, r)) for r in range(self.config.repeats)]
         others = self.references(learned[0]) if self.config.evaluation.references else {}
-        self._decide_sizes(chosen[0], len(chosen) + len(others))
-        bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
-        references = {name: self.compared(name, *other) for name, other in others.items()}
-        if self.watch is not None and len(chosen) == 1:
-            policies = {BOUNDS_0: chosen[0]} | {
-                f"bounds-{name}": policy for name, (policy, _) in others.items()
-            }
-            bounds, references = self._with_more_rounds(policies, bounds[0], references)
-        together: dict[str, PairedRecord] | None = None
-        better = self.task.tight_bound not in (None, CONTRASTIVE)
-        if self.config.evaluation.tight_outer and better and any(map(loose, bounds)):
-            tight = [self._tight(f"tight-{r}", policy) for r, policy in enumerate(chosen)]
-            if self.watch is None:  # under a watch there is no time for the others
-                together = self.in_same_experiments(tight[0], others)
-            kind = str(self.task.tight_bound)
-            bounds = [each.with_tight(t, kind) for each, t in zip(bounds, tight, strict=True)]
-        record = self.record(bounds, references, together, self._coverage(chosen[0]))
+        bounds = self.bounds.carry_out(chosen, others, untrained=self._untrained)
+        record = self.record(bounds, self._coverage(chosen[0]))
         self.folder.write_json_atomic(RECORD, record.values())
         return record
 
@@ -210,78 +193,6 @@ class Execution:
         save(path, policy, self.task, policy=self.config.policy)
         return policy
 
-    def bounds(self, stage: str, policy: Policy, draws: str | None = None) -> BoundsRecord:
-        """Bounds of the reported size; from their file if they were computed before. `draws` names
-        the bounds whose draws they share, to be compared with; left out, draws are their own.
-        """
-        bound = reported_bound(self.config, self.task)
-        outer, inner = self._sizes
-        self.ledgers.evaluation.charge(stage, bound_nle(bound, self.task, policy, outer, inner))
-        if (self.folder.path / f"{stage}.json").exists():
-            kept: Any = self.folder.read_json(f"{stage}.json")
-            return BoundsRecord.read(kept)
-        self.progress.begin(stage, 0, 0)
-        begun = time.monotonic()
-        found = bound(
-            self.task,
-            policy,
-            outer=outer,
-            inner=inner,
-            on_group=lambda done, total: self.progress.update(done, "", total),
-            key=named(self.key, draws or stage),
-        )
-        self._note_seconds(stage, time.monotonic() - begun)
-        values = BoundsRecord.of(found, **self._cost(stage, policy, outer))
-        groups = {} if found.groups is None else {GROUPS: found.groups.values()}
-        self.folder.write_json_atomic(f"{stage}.json", values.values() | groups)
-        self.progress.end(str(found))
-        return values
-
-    def in_same_experiments(
-        self, policy: Bounds, compared: Mapping[str, tuple[Policy, str]]
-    ) -> dict[str, PairedRecord]:
-        """The policy of the first repeat against others in the same experiments: itself untrained,
-        the untrained policy that looks ahead, and the references.
-        """
-        others: dict[str, tuple[Policy, str]] = {}
-        if self.trains:
-            fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
-            others["untrained"] = fresh, "the same policy before training"
-            if self.config.evaluation.greedy:
-                ahead = make_policy(GREEDY, self.task, key=named(self.key, GREEDY))
-                others["greedy"] = ahead, "looks one step ahead, untrained"
-        return {
-            name: PairedRecord.of(policy, self._tight(f"tight-{name}", other), words)
-            for name, (other, words) in {**others, **compared}.items()
-        }
-
-    def _tight(self, stage: str, policy: Policy) -> Bounds:
-        """Tight bounds on the draws that all designs of a run are judged by; from their file if
-        they were computed before.
-        """
-        file = f"{stage}.json"
-        if not (self.folder.path / file).exists():
-            self.progress.begin(stage, 0, 0)
-            begun = time.monotonic()
-            fresh = tight_bounds(
-                self.task,
-                policy,
-                outer=self.config.evaluation.tight_outer,
-                on_group=lambda done, total: self.progress.update(done, "", total),
-                key=named(self.key, "tight"),
-            )
-            assert fresh.groups is not None  # tight bounds keep every trajectory
-            self._note_seconds(stage, time.monotonic() - begun)
-            kept = {f.name: getattr(fresh, f.name) for f in dataclasses.fields(fresh)}
-            self.folder.write_json_atomic(file, kept | {GROUPS: fresh.groups.values()})
-            self.progress.end(str(fresh))
-        values: Any = self.folder.read_json(file)
-        # JSON has null for a number that is not finite.
-        found: dict[str, Any] = {k: math.nan if v is None else v for k, v in values.items()}
-        tight = Bounds(**found | {GROUPS: GroupSums.read(values[GROUPS])})
-        self.ledgers.evaluation.charge(stage, tight.nle)
-        return tight
-
     def references(self, learned: Any) -> dict[str, tuple[Policy, str]]:
         """Designs that do not look at the data, to compare with, and what they are in words: random
         ones, evenly spread ones for a task of the user's, and static ones trained by the same
@@ -301,31 +212,15 @@ class Execution:
             found[STATIC] = (self._static(method, learned), words)
         return found
 
-    def compared(self, name: str, policy: Policy, designs: str) -> BoundsRecord:
-        """Bounds of designs to compare with, on the draws of the first repeat's policy, and by how
-        much that policy is ahead of them; `designs` says what they are.
-        """
-        stage = f"bounds-{name}"
-        found = dataclasses.replace(self.bounds(stage, policy, BOUNDS_0), designs=designs)
-        ours, theirs = self._groups(BOUNDS_0), self._groups(stage)
-        if ours is None or theirs is None or ours.sizes != theirs.sizes:
-            return found  # of a bound, or a version, that kept no groups
-        return found.compared(paired(ours, theirs))
-
-    def record(
-        self,
-        bounds: Sequence[BoundsRecord],
-        references: Mapping[str, BoundsRecord],
-        together: Mapping[str, PairedRecord] | None,
-        covered: Mapping[str, Any] | None,
-    ) -> Record:
+    def record(self, found: BoundsOfRun, covered: Mapping[str, Any] | None) -> Record:
         """What the run came to."""
+        bounds = found.repeats
         several, per_repeat = len(bounds) > 1, self.ledgers.per_repeat
         repeats = [
             RepeatRecord(bounds=each, nle=nle, **self._chosen(r))
             for r, (each, nle) in enumerate(zip(bounds, per_repeat, strict=True))
         ]
-        seconds = self._all_seconds()
+        seconds = self.folder.seconds_by_stage()
         return Record(
             run=self.folder.path.name,
             task=self.config.task,
@@ -350,113 +245,30 @@ class Execution:
             by_method=self.method.record(self.job, self._all_steps()),
             restarts_stopped=self._stopped(),
             seconds=seconds | {"total": round(sum(seconds.values()), 1)},
-            references=references,
+            references=found.references,
             dropped=self._dropped() or None,
             ended_by_clock=(self.watch.ends if self.watch is not None else None) or None,
-            paired=together,
+            paired=found.paired,
             coverage=covered,
         )
+
+    def _untrained(self) -> Compared:
+        """The policy as it was before training, and the untrained policy that looks ahead; nothing
+        where nothing is trained.
+        """
+        if not self.trains:
+            return {}
+        fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
+        found = {"untrained": (fresh, "the same policy before training")}
+        if self.config.evaluation.greedy:
+            ahead = make_policy(GREEDY, self.task, key=named(self.key, GREEDY))
+            found["greedy"] = ahead, "looks one step ahead, untrained"
+        return found
 
     @property
     def trains(self) -> bool:
         """Whether the policy is trained at all."""
         return self.method.train(self.job, None, "policy-0-0", 1) is not None
-
-    @property
-    def _sizes(self) -> tuple[int, int]:
-        """Outer and inner sizes of the reported bounds, of one round of them under a watch."""
-        sizes = self.config.evaluation
-        decided = None if self.watch is None else self.watch.sizes
-        return decided or (sizes.outer, sizes.inner)
-
-    def _decide_sizes(self, policy: Policy, kinds: int) -> None:
-        """Under a watch: sizes of which one round fits into the time for evaluation, by the pace of
-        a small bound.
-        """
-        bound, sizes = reported_bound(self.config, self.task), self.config.evaluation
-        if self.watch is None or self.watch.sizes is not None or not self.task.has_density:
-            return
-        small: dict[str, Any] = {"outer": PACE_OUTER, "inner": PACE_INNER}
-        for _ in range(2):  # the first one compiles
-            begun = time.monotonic()
-            bound(self.task, policy, **small, key=named(self.key, "pace"))
-            took = time.monotonic() - begun
-        rate = PACE_OUTER * (PACE_INNER + 1) / max(took, 1e-3)
-        seconds = max(self.watch.left, 0.1 * self.watch.seconds) / (2 * kinds)
-        self.watch.decide_sizes(
-            *affordable_sizes(sizes.outer, sizes.inner, rate=rate, seconds=seconds)
-        )
-
-    def _with_more_rounds(
-        self,
-        policies: Mapping[str, Policy],
-        ours: BoundsRecord,
-        references: Mapping[str, BoundsRecord],
-    ) -> tuple[list[BoundsRecord], dict[str, BoundsRecord]]:
-        """Bounds of a policy and of its references from as many rounds as the time allows, all on
-        common draws, round by round.
-        """
-        groups = {stage: self._groups(stage) for stage in policies}
-        if any(found is None for found in groups.values()):
-            return [ours], dict(references)
-        seconds = self._all_seconds()
-        took = sum(seconds.get(stage, 0.0) for stage in policies)
-        rounds: list[dict[str, Bounds]] = []
-        while len(rounds) < MOST_ROUNDS:
-            number = len(rounds) + 1
-            known = (self.folder.path / f"round-{number}.json").exists()
-            if not known and (self.watch is None or self.watch.left < took):
-                break
-            begun = time.monotonic()
-            rounds.append(self._round(number, policies))
-            took = took if known else 1.2 * (time.monotonic() - begun)
-        records = {BOUNDS_0: ours} | {f"bounds-{name}": each for name, each in references.items()}
-        pools = {}
-        for stage, record in records.items():
-            parts = [each[stage] for each in rounds]
-            first = groups[stage]
-            assert first is not None  # for the type checker
-            pools[stage] = pooled([first, *(p.groups for p in parts if p.groups is not None)])
-            records[stage] = record.with_groups(pools[stage], [p.saturated for p in parts])
-        found = {}
-        for name in references:
-            stage = f"bounds-{name}"
-            same = pools[stage].sizes == pools[BOUNDS_0].sizes
-            record = records[stage]
-            found[name] = record.compared(paired(pools[BOUNDS_0], pools[stage])) if same else record
-        return [records[BOUNDS_0]], found
-
-    def _round(self, number: int, policies: Mapping[str, Policy]) -> dict[str, Bounds]:
-        """One more round of bounds of all designs, from its file if it was computed before."""
-        name, (outer, inner) = f"round-{number}", self._sizes
-        bound = reported_bound(self.config, self.task)
-        each = [bound_nle(bound, self.task, policy, outer, inner) for policy in policies.values()]
-        self.ledgers.evaluation.charge(name, sum(each))
-        if not (self.folder.path / f"{name}.json").exists():
-            self.progress.begin(name, len(policies), 0)
-            begun, found = time.monotonic(), {}
-            for done, (stage, policy) in enumerate(policies.items(), start=1):
-                key = named(self.key, BOUNDS_0, number)
-                found[stage] = bound(self.task, policy, outer=outer, inner=inner, key=key)
-                self.progress.update(done, stage)
-            values = {
-                stage: BoundsRecord.of(each).values()
-                | ({GROUPS: each.groups.values()} if each.groups is not None else {})
-                for stage, each in found.items()
-            }
-            self._note_seconds(name, time.monotonic() - begun)
-            self.folder.write_json_atomic(f"{name}.json", values)
-            self.progress.end(f"{outer:,} more experiments of each kind of designs")
-            return found
-        kept: Any = self.folder.read_json(f"{name}.json")
-        return {
-            stage: Bounds(
-                **{field: getattr(BoundsRecord.read(each), field) for field in BOUND_FIELDS},
-                nle=0,
-                groups=GroupSums.read(each[GROUPS]),
-            )
-            for stage, each in kept.items()
-        }
 
     def _policy_share(self, name: str) -> float:
         """The share of the time left that a stage of policies takes."""
@@ -605,13 +417,6 @@ class Execution:
         steps = kept["outside_by_step"]
         return {"outside": sum(steps) / len(steps), "outside_by_step": steps}
 
-    def _cost(self, stage: str, policy: Policy, outer: int) -> dict[str, float]:
-        """What the designs cost, in their own unit and in nats; nothing if they cost nothing."""
-        if self.task.cost is None:
-            return {}
-        found = expected_cost(self.task, policy, outer=outer, key=named(self.key, stage))
-        return {"cost": found.mean, "cost_se": found.se, "cost_nats": found.nats}
-
     def _dropped(self) -> dict[str, int]:
         """Trajectories that stages left out because they were not finite."""
         found: Counter[str] = Counter()
@@ -619,24 +424,6 @@ class Execution:
         for line in metrics:
             found[str(line["stage"])] += int(np.sum(line.get(DROPPED, 0)))
         return {stage: count for stage, count in found.items() if count}
-
-    def _groups(self, stage: str) -> GroupSums | None:
-        """What a paired difference needs of bounds that were computed; None where nothing was
-        kept.
-        """
-        kept: Any = self.folder.read_json(f"{stage}.json")
-        return GroupSums.read(kept[GROUPS]) if GROUPS in kept else None
-
-    def _note_seconds(self, stage: str, seconds: float) -> None:
-        self.folder.truncate_metrics(stage, 0)  # of a life that ended before its bounds were kept
-        self.folder.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
-
-    def _all_seconds(self) -> dict[str, float]:
-        """Seconds of every stage: the last record of each says how long it has taken so far, over
-        all interruptions.
-        """
-        metrics: Any = self.folder.read_metrics()
-        return {str(each["stage"]): round(float(each["seconds"]), 2) for each in metrics}
 
 
 def _share(whole: float, index: int, count: int) -> float:

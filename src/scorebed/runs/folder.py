@@ -191,6 +191,20 @@ class RunFolder:
         records = (record for _, record in self._metric_lines())
         return [record for record in records if stage is None or record["stage"] == stage]
 
+    def note_seconds(self, stage: str, seconds: float) -> None:
+        """How long a stage without steps took, in place of what was noted of it in a life that
+        ended before its result was kept.
+        """
+        self.truncate_metrics(stage, 0)
+        self.append_metrics({"stage": stage, "step": 1, "seconds": seconds})
+
+    def seconds_by_stage(self) -> dict[str, float]:
+        """Seconds of every stage: the last record of each says how long it has taken so far, over
+        all interruptions.
+        """
+        metrics: Any = self.read_metrics()
+        return {str(each["stage"]): round(float(each["seconds"]), 2) for each in metrics}
+
     def truncate_metrics(self, stage: str, step: int) -> None:
         """Drop the records of a stage past `step`, at which it resumes (−1: it starts again), so
         that none comes twice.

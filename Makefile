@@ -45,7 +45,7 @@ types: setup
 	$(BIN)/mypy
 
 bench: setup
-	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator scaling paired two_steps; do $(BIN)/python benchmarks/$$script.py || exit; done
+	for script in likelihood_kernels bounds steps startup restarts memory costs live minutes accelerator scaling paired two_steps acknowledged; do $(BIN)/python benchmarks/$$script.py || exit; done
 
 # Kills, damaged files, full disks, races, strangers, nonsense: what is left of it. Records and page in docs/reliability.
 chaos: setup

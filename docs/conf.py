@@ -118,7 +118,10 @@ def by_their_names(text):
 
 
 ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")
-KEY = re.compile(r"Key\[jaxlib\._jax\.Array, ''\](?: \| UInt32\[jaxlib\._jax\.Array, '\d'\])+")
+KEY = re.compile(
+    r"~?(?:jaxtyping\.)?Key\[jaxlib\._jax\.Array, ''\]"
+    r"(?: \| ~?(?:jaxtyping\.)?UInt32\[jaxlib\._jax\.Array, '\d'\])+"
+)
 SECTIONS = ("Arguments:", "Attributes:", "Methods:", "Returns:", "Raises:", "Example:")
 # Those to be read first come first.
 TUTORIALS = "\n".join(("two-sources", "blood", "pendulum", "nuisance", "searching", "*"))

@@ -6,6 +6,7 @@ import ctypes
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 
@@ -33,8 +34,9 @@ os.environ |= {
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
 
-# Processes that tests start need not translate our modules anew each.
+# Neither this process nor those that tests start need translate our modules anew each time.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 jaxtyping.install_import_hook("scorebed", "beartype.beartype").__enter__()
 
@@ -44,8 +46,14 @@ jax.config.update("jax_numpy_dtype_promotion", "strict")
 
 # Tracing makes many objects that live on: looking through them all for garbage takes a fifteenth of
 # the time of the suite.
-gc.freeze()
 gc.set_threshold(200_000, 50, 100)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests are never garbage: collections need not look at them, neither those between
+    modules nor the five of pytest at the end.
+    """
+    gc.freeze()
 
 
 def pytest_unconfigure() -> None:

@@ -1,5 +1,6 @@
 """The site is built without warnings and has a page for every public name; its notebooks run."""
 
+import fcntl
 import json
 import os
 import pathlib
@@ -35,9 +36,14 @@ def build(to: pathlib.Path, *options: str, notebooks: str, builder: str = "html"
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory) -> pathlib.Path:
-    """All pages, without the outputs of notebooks."""
-    folder = tmp_path_factory.mktemp("site")
-    build(folder, notebooks="off")
+    """All pages, without the outputs of notebooks, built by the first worker that asks for them."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "site"
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (folder / "built").exists():
+            build(folder, notebooks="off")
+            (folder / "built").touch()
     return folder / "pages"
 
 

@@ -26,6 +26,7 @@ SCRIPTS = [
     "scaling",
     "paired",
     "two_steps",
+    "acknowledged",
 ]
 
 

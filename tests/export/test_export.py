@@ -12,6 +12,7 @@ import subprocess
 import sys
 from importlib import resources
 from pathlib import Path
+from unittest import mock
 
 import jax.random as jr
 import numpy as np
@@ -56,7 +57,8 @@ def recurrent(tmp_path_factory) -> tuple[Run, Path]:
 
 def by_client(folder: Path, log: Path, typed: str, *, seed: int = SEED, jax: bool = True):
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH": os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")]),
+        "PYTHONDONTWRITEBYTECODE": "1",  # the folder stays as it was written
     }
     return subprocess.run(
         [
@@ -102,7 +104,8 @@ def module_of(folder: Path, script: str):
     spec = importlib.util.spec_from_file_location(script, folder / f"{script}.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[script] = module
-    spec.loader.exec_module(module)
+    with mock.patch.object(sys, "dont_write_bytecode", True):
+        spec.loader.exec_module(module)
     return module
 
 

@@ -62,14 +62,17 @@ def lines_as_they_are(app, what, name, obj, options, lines):
     shown as it stands.
     """
     del app, what, name, obj, options
-    text, block, example = [], False, False
+    text, block, section = [], False, ""
     for line in lines:
         indented = line.startswith("    ")
-        example = (example and (indented or not line)) or line in SECTIONS
-        if indented and not example and not block and text and not text[-1]:
+        if line in SECTIONS:
+            section = line
+        elif line and not indented:
+            section = ""
+        if indented and not section and not block and text and not text[-1]:
             text += ["::", ""]
-        block = not example and (indented or (block and not line))
-        text.append(line if block or ">>>" in line else as_it_is(line))
+        block = not section and (indented or (block and not line))
+        text.append(line if block or section == "Example:" else as_it_is(line))
     lines[:] = text
 
 
@@ -113,8 +116,7 @@ def short_types_of_fields(app, what, name, obj, options, lines):
 
 def by_their_names(text):
     """A type in words, with the names that users import."""
-    text = ARRAY.sub("Array", KEY.sub("PRNGKeyArray", text))
-    return text.replace("jaxtyping.", "")
+    return ARRAY.sub("Array", KEY.sub("PRNGKeyArray", text.replace("jaxtyping.", "")))
 
 
 ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")
@@ -130,12 +132,28 @@ LISTS = {
 }
 
 
+# A function's name and what it is applied to stand apart, unless that is in brackets.
+NAMED = re.compile(r'(<mi>(?:exp|log|max|min)</mi>)(?!<mo stretchy="false">&#x00028;|</)')
+
+
+def without_foreign_icons(app, pagename, templatename, context, doctree):
+    """Animations ask another site for the signs on their buttons; `site.css` has them."""
+    del app, pagename, templatename, doctree
+    context["body"] = re.sub(r"<link[^>]*font-awesome[^>]*>", "", context.get("body", ""))
+
+
 def formula(display):
     """What writes a formula as MathML, which browsers show by themselves."""
 
+    def one(latex):
+        text = NAMED.sub(r'\1<mspace width="0.17em"/>', convert(latex, display=display))
+        return text.replace("<mo>~</mo>", "<mo>∼</mo>")
+
     def visit(writer, node):
-        text = convert(node.astext(), display=display)
-        writer.body.append(f'<div class="formula">{text}</div>' if display == "block" else text)
+        # Formulas side by side stand below each other where there is no room.
+        text = "".join(map(one, node.astext().split(r"\qquad")))
+        whole = f'<div class="formula">{text}</div>'
+        writer.body.append(whole if display == "block" else f"{text}\N{WORD JOINER}")
         raise nodes.SkipNode
 
     return visit, None
@@ -148,4 +166,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", short_types_of_fields, priority=900)
     app.connect("autodoc-process-signature", short_types)
     app.connect("source-read", for_the_site)
+    app.connect("html-page-context", without_foreign_icons)
     app.add_lexer("layers", TextLexer)

@@ -29,6 +29,7 @@ html_static_path = ["site"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # browsers read no other file from a page on the disk
 html_theme_options = {"navigation_with_keys": True}
 
 # Headings are named as on code hosts, so that links work in both places.
@@ -133,13 +134,20 @@ LISTS = {
 
 
 # A function's name and what it is applied to stand apart, unless that is in brackets.
-NAMED = re.compile(r'(<mi>(?:exp|log|max|min)</mi>)(?!<mo stretchy="false">&#x00028;|</)')
+NAMED = re.compile(r'(<mi>(?:cos|exp|ln|log|sin|tanh)</mi>)(?!<mo stretchy="false">&#x00028;|</)')
 
 
-def without_foreign_icons(app, pagename, templatename, context, doctree):
-    """Animations ask another site for the signs on their buttons; `site.css` has them."""
+# A formula in the text, and the punctuation after it, which must not begin a line.
+PUNCTUATED = re.compile(r"<math (?:(?!</math>).)*</math>[.,;:?!)]+", re.DOTALL)
+
+
+def finished(app, pagename, templatename, context, doctree):
+    """A page without the link by which an animation asks another site for the signs on its buttons
+    (`site.css` has them), and with formulas that keep their punctuation.
+    """
     del app, pagename, templatename, doctree
-    context["body"] = re.sub(r"<link[^>]*font-awesome[^>]*>", "", context.get("body", ""))
+    body = re.sub(r"<link[^>]*font-awesome[^>]*>", "", context.get("body", ""))
+    context["body"] = PUNCTUATED.sub(r'<span class="one-piece">\g<0></span>', body)
 
 
 def formula(display):
@@ -147,13 +155,12 @@ def formula(display):
 
     def one(latex):
         text = NAMED.sub(r'\1<mspace width="0.17em"/>', convert(latex, display=display))
-        return text.replace("<mo>~</mo>", "<mo>∼</mo>")
+        return text.replace("<mi>&#x0007E;</mi>", "<mo>∼</mo>")
 
     def visit(writer, node):
         # Formulas side by side stand below each other where there is no room.
         text = "".join(map(one, node.astext().split(r"\qquad")))
-        whole = f'<div class="formula">{text}</div>'
-        writer.body.append(whole if display == "block" else f"{text}\N{WORD JOINER}")
+        writer.body.append(f'<div class="formula">{text}</div>' if display == "block" else text)
         raise nodes.SkipNode
 
     return visit, None
@@ -166,5 +173,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", short_types_of_fields, priority=900)
     app.connect("autodoc-process-signature", short_types)
     app.connect("source-read", for_the_site)
-    app.connect("html-page-context", without_foreign_icons)
+    app.connect("html-page-context", finished)
     app.add_lexer("layers", TextLexer)

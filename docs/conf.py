@@ -117,7 +117,7 @@ def short_types_of_fields(app, what, name, obj, options, lines):
 
 def by_their_names(text):
     """A type in words, with the names that users import."""
-    return ARRAY.sub("Array", KEY.sub("PRNGKeyArray", text.replace("jaxtyping.", "")))
+    return ARRAY.sub("Array", KEY.sub("PRNGKeyArray", re.sub(r"~?jaxtyping\.", "", text)))
 
 
 ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")

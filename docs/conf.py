@@ -29,6 +29,7 @@ html_static_path = ["site"]
 html_css_files = ["site.css"]
 html_show_copyright = False
 html_copy_source = False
+html_show_search_summary = False  # browsers read no other file from a page on the disk
 html_theme_options = {"navigation_with_keys": True}
 
 # Headings are named as on code hosts, so that links work in both places.
@@ -62,14 +63,17 @@ def lines_as_they_are(app, what, name, obj, options, lines):
     shown as it stands.
     """
     del app, what, name, obj, options
-    text, block, example = [], False, False
+    text, block, section = [], False, ""
     for line in lines:
         indented = line.startswith("    ")
-        example = (example and (indented or not line)) or line in SECTIONS
-        if indented and not example and not block and text and not text[-1]:
+        if line in SECTIONS:
+            section = line
+        elif line and not indented:
+            section = ""
+        if indented and not section and not block and text and not text[-1]:
             text += ["::", ""]
-        block = not example and (indented or (block and not line))
-        text.append(line if block or ">>>" in line else as_it_is(line))
+        block = not section and (indented or (block and not line))
+        text.append(line if block or section == "Example:" else as_it_is(line))
     lines[:] = text
 
 
@@ -113,8 +117,7 @@ def short_types_of_fields(app, what, name, obj, options, lines):
 
 def by_their_names(text):
     """A type in words, with the names that users import."""
-    text = ARRAY.sub("Array", KEY.sub("PRNGKeyArray", text))
-    return text.replace("jaxtyping.", "")
+    return ARRAY.sub("Array", KEY.sub("PRNGKeyArray", re.sub(r"~?jaxtyping\.", "", text)))
 
 
 ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")
@@ -133,11 +136,33 @@ LISTS = {
 }
 
 
+# A function's name and what it is applied to stand apart, unless that is in brackets.
+NAMED = re.compile(r'(<mi>(?:cos|exp|ln|log|sin|tanh)</mi>)(?!<mo stretchy="false">&#x00028;|</)')
+
+
+# A formula in the text, and the punctuation after it, which must not begin a line.
+PUNCTUATED = re.compile(r"<math (?:(?!</math>).)*</math>[.,;:?!)]+", re.DOTALL)
+
+
+def finished(app, pagename, templatename, context, doctree):
+    """A page without the link by which an animation asks another site for the signs on its buttons
+    (`site.css` has them), and with formulas that keep their punctuation.
+    """
+    del app, pagename, templatename, doctree
+    body = re.sub(r"<link[^>]*font-awesome[^>]*>", "", context.get("body", ""))
+    context["body"] = PUNCTUATED.sub(r'<span class="one-piece">\g<0></span>', body)
+
+
 def formula(display):
     """What writes a formula as MathML, which browsers show by themselves."""
 
+    def one(latex):
+        text = NAMED.sub(r'\1<mspace width="0.17em"/>', convert(latex, display=display))
+        return text.replace("<mi>&#x0007E;</mi>", "<mo>∼</mo>")
+
     def visit(writer, node):
-        text = convert(node.astext(), display=display)
+        # Formulas side by side stand below each other where there is no room.
+        text = "".join(map(one, node.astext().split(r"\qquad")))
         writer.body.append(f'<div class="formula">{text}</div>' if display == "block" else text)
         raise nodes.SkipNode
 
@@ -151,4 +176,5 @@ def setup(app):
     app.connect("autodoc-process-docstring", short_types_of_fields, priority=900)
     app.connect("autodoc-process-signature", short_types)
     app.connect("source-read", for_the_site)
+    app.connect("html-page-context", finished)
     app.add_lexer("layers", TextLexer)

@@ -29,8 +29,8 @@ def experiments(task: Task, count: int, *, seed: int) -> list[sb.Trajectory]:
 
 
 def overview() -> Figure:
-    """One experiment of each kind, side by side, for the README."""
-    figure = Figure(figsize=(12.6, 4.3), layout="constrained")
+    """One experiment of each kind, side by side, for how-it-works.md."""
+    figure = Figure(figsize=(10.4, 4.3), layout="constrained")
     columns = figure.subfigures(1, 3, wspace=0.03, width_ratios=(1.05, 1.0, 0.95))
     titles = {
         "location-finding": "Where are the sources?",

@@ -86,3 +86,5 @@ def test_what_cannot_be_told_apart_is_said():
     assert sentences[0].startswith("Policy and static designs cannot be told apart: +0.010 ± 0.020")
     assert sentences[1].startswith("The policy is behind random designs, by 0.100 ± 0.020 nats")
     assert len(sentences) == 2
+    clear = {"advantage": 15.2, "advantage_se": 0.5}  # tight, where contrastive bounds saturate
+    assert undecided({"references": {"static": close}, "paired": {"static": clear}}) == []

@@ -263,6 +263,7 @@ def part_density(task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"]
 def parts_of(task: Task) -> int:
     """How many parts a particle is moved in."""
     T, dy, dx = task.horizon, task.outcome_dim, task.designs.dim
-    shapes = jax.ShapeDtypeStruct((T, dy), float), jax.ShapeDtypeStruct((T, dx), float)
+    dtype = jnp.result_type(float)
+    shapes = jax.ShapeDtypeStruct((T, dy), dtype), jax.ShapeDtypeStruct((T, dx), dtype)
     part = jax.eval_shape(lambda ys, xis: part_density(task, ys, xis), *shapes)
     return task.prior.dim // part.centres.shape[1]

@@ -27,6 +27,7 @@ class Policy(eqx.Module):
         adaptive: whether designs depend on earlier outcomes.
         trainable: whether it has parameters to train.
         design_nle: likelihood evaluations for the designs of one experiment.
+        search_nle: likelihood evaluations of a search by which it was made.
         noise_leaves: names of the leaves that set the scale of its noise.
         obeys_constraint: whether its designs satisfy the task's constraint without help.
         unwrapped: the policy inside the wrapper that imposes a constraint.
@@ -120,6 +121,13 @@ class Policy(eqx.Module):
     @property
     def design_nle(self) -> int:
         """Likelihood evaluations for the designs of one experiment; 0 for a network."""
+        return 0
+
+    @property
+    def search_nle(self) -> int:
+        """Likelihood evaluations of a search by which it was made; 0 if there was none. A run keeps
+        what a search has found.
+        """
         return 0
 
     @property

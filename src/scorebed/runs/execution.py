@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.random as jr
 import numpy as np
 
@@ -172,7 +173,7 @@ class Execution:
             for each, (name, count) in zip(learned, groups, strict=True)
         ]
         if all(stage is None for stage in stages):
-            return self.method.untrained(self.job)
+            return self._untrained(repeat)
         trained = [stage for stage in stages if stage is not None]
         path = self.folder.path / f"policy-{repeat}.safetensors"
         for each in trained:
@@ -197,6 +198,26 @@ class Execution:
                 self.ledgers.selection.charge(stage.name, watching + self._ended_nle(stage))
         self._charge_choice(repeat)
         return chosen
+
+    def _untrained(self, repeat: int) -> Policy:
+        """The policy of a method that trains none. What a search for it has found is kept, since a
+        search takes longer than reading a file.
+        """
+        cost = self.method.untrained_nle(self.job)
+        if not cost:
+            return self.method.untrained(self.job)
+        stage, path = f"search-{repeat}", self.folder.path / f"policy-{repeat}.safetensors"
+        self.ledgers.train(stage, cost, [repeat])
+        if path.exists():
+            return load_policy(path, self.job.make_policy, self.task)
+        self.progress.begin(stage, 0, 0)
+        begun = time.monotonic()
+        found = jax.block_until_ready(self.method.untrained(self.job))
+        seconds = time.monotonic() - begun
+        save(path, found, self.task, policy=self.config.policy)
+        self._note_seconds(stage, seconds)
+        self.progress.end(f"found in {seconds:.0f} s")
+        return found
 
     def keep(self, repeat: int, best: Any) -> Policy:
         """Save the chosen policy, and what was made for it alone."""

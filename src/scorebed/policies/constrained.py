@@ -58,6 +58,10 @@ class _Placed(Policy):
         return self.inside.search_nle
 
     @property
+    def without_feedback(self) -> Float[Array, "T dx"] | None:
+        return self.inside.without_feedback
+
+    @property
     def noise_leaves(self) -> tuple[str, ...]:
         return self.inside.noise_leaves
 

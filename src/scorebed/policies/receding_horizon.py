@@ -191,6 +191,10 @@ class RecedingHorizon(Policy):
         return plans_nle(self.task, len(self.plans)) if self.searched else 0
 
     @property
+    def without_feedback(self) -> Float[Array, "T dx"]:
+        return designs_at(self.task.designs, self.plans[0])
+
+    @property
     def beyond_training(self) -> str:
         return no_further_designs(self.max_steps)
 

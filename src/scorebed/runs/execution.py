@@ -29,6 +29,7 @@ from scorebed.keys import named
 from scorebed.methods.base import Job, Method
 from scorebed.policies import GREEDY, POLICIES, RANDOM, STATIC, make_policy
 from scorebed.policies.base import Policy
+from scorebed.policies.constrained import obedient
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
 from scorebed.presets import spends_all
@@ -67,6 +68,8 @@ MOST_ROUNDS = 64  # of bounds, however much time there is
 COVERAGE, RECORD = "coverage.json", "record.json"
 BOUNDS_0 = "bounds-0"  # of the first repeat's policy: what others are compared with
 GROUPS = "groups"
+MYOPIC_OUTER = 64  # experiments of the myopic designer, each of whose designs is a search
+UNTRAINED, AHEAD = "the same policy before training", "looks one step ahead, untrained"
 
 
 def job_for(config: RunConfig, task: Task) -> Job:
@@ -114,7 +117,8 @@ class Execution:
         self.folder.write_env()
         learned = [self.upfront(index) for index in range(self.job.upfronts(self.parts))]
         chosen = [self.choose(r, self._of_repeat(learned, r)) for r in range(self.config.repeats)]
-        others = self.references(learned[0]) if self.config.evaluation.references else {}
+        compared = self.config.evaluation.references
+        others = self.references(learned[0]) | self.start(chosen[0]) if compared else {}
         self._decide_sizes(chosen[0], len(chosen) + len(others))
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         references = {name: self.compared(name, *other) for name, other in others.items()}
@@ -267,19 +271,62 @@ class Execution:
         others: dict[str, tuple[Policy, str]] = {}
         if self.trains:
             fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
-            others["untrained"] = fresh, "the same policy before training"
+            others["untrained"] = fresh, UNTRAINED
             if self.config.evaluation.greedy:
                 ahead = make_policy(GREEDY, self.task, key=named(self.key, GREEDY))
-                others["greedy"] = ahead, "looks one step ahead, untrained"
+                others["greedy"] = ahead, AHEAD
         return {
             name: PairedRecord.of(policy, self._tight(f"tight-{name}", other), words)
             for name, (other, words) in {**others, **compared}.items()
         }
 
-    def _tight(self, stage: str, policy: Policy) -> Bounds:
-        """Tight bounds on the draws that all designs of a run are judged by; from their file if
-        they were computed before.
+    def ahead_of(
+        self, policy: Policy, *, compared: bool = True
+    ) -> tuple[Bounds, dict[str, PairedRecord]]:
+        """Tight bounds of the first repeat's policy, and of what it is to be ahead of in the same
+        experiments: greed, and what the policy itself was before training or without feedback. A
+        policy that is greedy, or its own start, stands for it.
         """
+        ours = self._tight("tight-0", policy)
+        found = {}
+        for name, (other, words, most) in (
+            self._to_be_ahead_of(policy) if compared else {}
+        ).items():
+            theirs = self._tight(f"tight-{name}", other, most)
+            found[name] = PairedRecord.of(ours, theirs, words)
+        return ours, found
+
+    def _to_be_ahead_of(self, policy: Policy) -> dict[str, tuple[Policy, str, int | None]]:
+        """Policies, what they are in words, and in how many experiments; None for all."""
+        from scorebed.baselines.myopic import Myopic  # which few runs need
+
+        found: dict[str, tuple[Policy, str, int | None]] = {
+            name: (*start, None) for name, start in self.start(policy).items()
+        }
+        if self.trains:
+            fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
+            found["untrained"] = fresh, UNTRAINED, None
+        if self.config.policy != GREEDY:
+            key = named(self.key, GREEDY)
+            if self.task.exchangeable_steps:
+                found["greedy"] = make_policy(GREEDY, self.task, key=key), AHEAD, None
+            else:  # whose steps depend on each other
+                found["greedy"] = Myopic(self.task, key=key), "the myopic designer", MYOPIC_OUTER
+        return found
+
+    def start(self, policy: Policy) -> dict[str, tuple[Policy, str]]:
+        """What a policy that was not trained starts from, where that is a sequence of designs."""
+        xis = policy.without_feedback
+        if xis is None:
+            return {}
+        designs = Static.from_designs(xis, self.task.designs)
+        return {"start": (obedient(self.task, designs), "the policy's own start, without feedback")}
+
+    def _tight(self, stage: str, policy: Policy, most: int | None = None) -> Bounds:
+        """Tight bounds on the draws that all designs of a run are judged by, on the first `most` of
+        them if that is given; from their file if they were computed before.
+        """
+        outer = self.config.evaluation.tight_outer
         file = f"{stage}.json"
         if not (self.folder.path / file).exists():
             self.progress.begin(stage, 0, 0)
@@ -287,7 +334,7 @@ class Execution:
             fresh = tight_bounds(
                 self.task,
                 policy,
-                outer=self.config.evaluation.tight_outer,
+                outer=outer if most is None else min(outer, most),
                 on_group=lambda done, total: self.progress.update(done, "", total),
                 key=named(self.key, "tight"),
             )

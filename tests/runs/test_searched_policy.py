@@ -1,4 +1,6 @@
-"""A policy that is found by a search and not trained: found once, charged, kept with its run."""
+"""A policy that is found by a search and not trained: found once, charged, kept with its run, and
+compared with the sequence of designs that it starts from.
+"""
 
 import jax.numpy as jnp
 import numpy as np
@@ -40,8 +42,13 @@ def test_a_search_is_made_once_and_its_result_is_kept(tmp_path, finds):
     with new.create(tmp_path / "run") as folder:
         finds(0.3)
         execution = Execution(folder, new.config, TASK, progress=Progress())
-        np.testing.assert_allclose(execution.choose(0, [None]).plans, 0.3)
+        policy = execution.choose(0, [None])
+        np.testing.assert_allclose(policy.plans, 0.3)
         assert execution.ledgers.training.totals == {"search-0": plans_nle(TASK, 32)}
+        ((blind, _),) = execution.start(policy).values()
+        first = [each.design(each.init(), jnp.zeros(0)) for each in (blind, policy)]
+        np.testing.assert_allclose(*first, rtol=1e-5)
+        assert not blind.adaptive
         finds(-0.7)
         job: Job = execution.job
         kept = load_policy(folder.path / "policy-0.safetensors", job.make_policy, TASK)

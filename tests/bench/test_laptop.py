@@ -10,7 +10,7 @@ from records import some_bounds, some_record
 from scorebed.bench.laptop import COLUMNS, Reached, published, table
 from scorebed.cli._app import run as main
 from scorebed.plots.comparison import draw_bench
-from scorebed.runs.record import Record
+from scorebed.runs.record import PairedRecord, Record
 from scorebed.tasks import TASKS
 
 TINY = [
@@ -41,24 +41,34 @@ def test_the_tasks_of_the_paper_are_tasks_of_ours():
 
 def test_a_row_of_one_seed_has_the_errors_of_its_bounds_and_of_several_those_across_seeds():
     references = {"random": some_bounds(1.0), "static": some_bounds(2.0)}
-    one, other = {"lower": 3.1, "upper": 3.2}, {"lower": 5.1, "upper": 5.4}
-    alone = Reached("pendulum", "score", [record(3.0, references=references)], [one])
-    assert alone.row()[:6] == [
+    errors = {"lower_se": 0.1, "upper_se": 0.2}
+    one, other = {"lower": 4.2, "upper": 4.3} | errors, {"lower": 6.2, "upper": 6.5} | errors
+    greedy = {"lower": 2.9, "upper": 3.0, "outer": 64, "designs": "greedy"} | errors
+    behind = PairedRecord(**greedy, advantage=1.3, advantage_se=0.1)
+    first = record(3.0, references=references)
+    alone = Reached("pendulum", "score", [first], [one], {"greedy": behind})
+    assert alone.row()[:8] == [
         "pendulum",
         "score",
         "plan",
         "3.00 ± 0.10",
         "3.50 ± 0.20",
-        "3.10 – 3.20",
+        "4.20 ± 0.10 – 4.30 ± 0.20",
+        "+1.300 ± 0.100",
+        "stands for it",
     ]
-    assert alone.row()[6:] == ["1.00", "2.00", "1,000", "15", "3.95"]
-    several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)], [one, other])
-    assert several.row()[3:8] == ["4.00 ± 1.00", "4.50 ± 1.00", "4.10 ± 1.00 – 4.30 ± 1.10", "", ""]
+    assert alone.row()[8:] == ["1.00", "2.00", "1,000", "15", "3.95 – 3.95", "yes"]
+    near = Reached("pendulum", "score", [first], [one | {"lower": 4.1}], {})
+    assert near.row()[-1] == "not decided"
+    without = Reached("pendulum", "score", [first], [], {})
+    assert [without.row()[i] for i in (5, 6, 7, -1)] == [""] * 4
+    several = Reached("pendulum", "jointscore", [record(3.0), record(5.0)], [one, other], {})
+    assert several.row()[3:6] == ["4.00 ± 1.00", "4.50 ± 1.00", "5.20 ± 1.00 – 5.40 ± 1.10"]
     assert table([alone]).splitlines()[0].count("|") == len(COLUMNS) + 1
     # The picture has every figure of the rows, and each kind of mark once in its legend.
-    (axes,) = draw_bench([alone, several], published(), "a preset").axes
+    (axes,) = draw_bench([alone, several, without], published(), "a preset").axes
     drawn = {round(float(x), 2) for line in axes.lines for x in line.get_xdata()}
-    assert {3.0, 4.0, 3.1, 4.1, 1.0, 2.0, 3.95} <= drawn
+    assert {3.0, 4.0, 4.2, 5.2, 1.0, 2.0, 3.95} <= drawn
 
 
 @pytest.mark.parametrize(

@@ -89,7 +89,9 @@ def test_a_time_is_not_measured_again_but_another_one_is_refused(tmp_path, capsy
 
 def test_steps_of_both_stages_are_what_a_time_decides():
     task = make_task("pendulum")
-    request = Request(task_name="pendulum", task=task, preset="quick", method="score")
+    request = Request(
+        task_name="pendulum", task=task, preset="quick", method="score", policy="plan"
+    )
     assert timed_settings(plan(request).config, task) == {"score.steps", "policy_training.steps"}
     still = Request(task_name="pendulum", task=task, preset="quick", method="random")
     assert timed_settings(plan(still).config, task) == set()

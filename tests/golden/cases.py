@@ -25,6 +25,7 @@ POLICY = [
 BOUNDS = ["evaluation.outer=16", "evaluation.inner=200", "evaluation.tight_outer=0"]
 ALONE = "evaluation.references=false"
 MODES = ("--policy", "modes")
+PLAN = ("--policy", "plan")
 CHOICE = ["evaluation.select_outer=16", "evaluation.select_inner=50"]
 CONTRASTIVE = [*POLICY, "policy_training.inner=7"]
 DENSITY = ["density.width=8", "density.layers=1"]
@@ -101,12 +102,17 @@ def _trains() -> dict[str, Train]:
     )
     # Two sources, which may be exchanged; a void under a line; ten sources.
     found["location-finding/score"] = _method("location-finding", "score", *MODES)
+    found["pendulum/score"] = _method("pendulum", "score", *PLAN)
     found["location-finding/pce"] = _method("location-finding", "pce")
     found["gravimetry/score"] = _by_score("gravimetry", LAPLACE, *MODES)
     found["location-finding-3d/static"] = _method("location-finding-3d", "static")
-    for kind, task in (("transformer", "linear-gaussian"), ("transformer-direct", "pendulum")):
-        found[f"kind/{task}/{kind}"] = _by_score(task, [f"score.kind={kind}", *TRANSFORMER])
-    for task, policy in (("location-finding", MODES), ("pendulum", ())):
+    for kind, task, policy in (
+        ("transformer", "linear-gaussian", ()),
+        ("transformer-direct", "pendulum", PLAN),
+    ):
+        settings = [f"score.kind={kind}", *TRANSFORMER]
+        found[f"kind/{task}/{kind}"] = _by_score(task, settings, *policy)
+    for task, policy in (("location-finding", MODES), ("pendulum", PLAN)):
         found[f"kind/{task}/laplace"] = _by_score(task, LAPLACE, *policy)
     for weights in ("none", "learned"):
         found[f"weights/{weights}"] = _by_score(

@@ -20,9 +20,10 @@ from scorebed.nle import PCE, Cost, JointVarPost, Pretrained
 from scorebed.presets import BENCH_PRESET, DEFAULT_METHOD, DEFAULT_PRESET, PRESETS
 from scorebed.presets.budgets import TABLES
 from scorebed.presets.reader import default_method, policy_for, preset_values
-from scorebed.presets.traits import TRAITS
+from scorebed.presets.traits import TRAITS, planning_serves
 from scorebed.tasks import make_task
 from scorebed.tasks.base import Task
+from scorebed.tasks.library.pendulum import Pendulum
 
 METHODS = (
     "score",
@@ -321,6 +322,24 @@ def test_nothing_is_trained_for_a_users_model_that_greed_serves_unless_it_is_ask
     assert policy_for("quick", task, method="score") == "dad"
 
 
+def test_a_pendulum_is_planned_to_the_end_unless_a_score_is_to_learn_with_its_policy():
+    """Static designs to compare with are all that is trained; a price or a constraint asks for a
+    policy that can be told of it.
+    """
+    for preset in ("quick", "laptop"):
+        values = preset_values(preset, "pendulum", task_of("pendulum"), method="score")
+        assert (values["policy"], values["score"]["kind"]) == ("receding-horizon", "laplace")
+        assert policy_for(preset, task_of("pendulum"), method="jointscore") == "plan"
+    assert policy_for("paper", task_of("pendulum"), method="score") == "gru"
+
+    class Paid(Pendulum):
+        cost = staticmethod(lambda xi: xi[0] ** 2)
+
+    assert planning_serves(task_of("pendulum"))
+    assert not planning_serves(Paid())
+    assert policy_for("quick", Paid(), method="score") == "plan"
+
+
 @pytest.mark.parametrize(
     "name", ["Constrained", "Priced", "Nuisance", "pendulum", "controlled system"]
 )
@@ -464,9 +483,9 @@ def test_every_task_has_every_preset_for_every_method(name, preset):
 
 def test_values_may_be_changed_without_changing_the_preset():
     task = task_of("pendulum")
-    values = preset_values("quick", "pendulum", task, method="score")
+    values = preset_values("quick", "pendulum", task, method="score", policy="plan")
     values["score"]["steps"] = values["policy_training"]["steps"] = 1
-    again = preset_values("quick", "pendulum", task, method="score")
+    again = preset_values("quick", "pendulum", task, method="score", policy="plan")
     assert (again["score"]["steps"], again["policy_training"]["steps"]) == (3000, 150)
 
 

@@ -15,7 +15,8 @@ TASK = make_task("pendulum")
 
 
 def configured(method: str, *overrides: str, preset: str = "quick", **values) -> RunConfig:
-    chosen = preset_values(preset, "pendulum", TASK, method=method) | values
+    trained = "plan" if preset != "paper" and method == "score" else None
+    chosen = preset_values(preset, "pendulum", TASK, method=method, policy=trained) | values
     return make_config(chosen, overrides)
 
 

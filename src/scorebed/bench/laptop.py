@@ -3,23 +3,22 @@ the paper's figures.
 
 `jointscore` starts from the score that the run by `score` has trained, if there is one. A row has
 the contrastive bounds that the run reports, and tight ones of the same policy: by importance or,
-for many sources, by SMC, which has no ceiling of log(M+1). Every run has its folder, so that a
-bench that was stopped goes on where it was."""
+for many sources, by SMC, which has no ceiling of log(M+1). In the same experiments as these the
+policy is compared with greed and with its own start: before training, or without feedback. It is
+past the paper where its tight lower bound is clear of the paper's upper one. Every run has its
+folder, so that a bench that was stopped goes on where it was."""
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.random as jr
 import numpy as np
 
 from scorebed.bench.compare import training_seconds
 from scorebed.bench.reuse import require_same
-from scorebed.bounds import tight_bounds
-from scorebed.keys import named
 from scorebed.methods import METHODS
 from scorebed.methods.score import ByScore
 from scorebed.policies import RANDOM, STATIC
@@ -29,7 +28,7 @@ from scorebed.runs.durable import make_folder
 from scorebed.runs.execution import RECORD, Execution
 from scorebed.runs.folder import CONFIG
 from scorebed.runs.load import OpenRun, load, open_run
-from scorebed.runs.record import Record
+from scorebed.runs.record import BOUND_FIELDS, PairedRecord, Record
 from scorebed.runs.stage import Progress
 from scorebed.runs.user_parts import BUILT_IN
 from scorebed.tasks import make_task
@@ -37,6 +36,7 @@ from scorebed.tasks import make_task
 # The first trains a score, which the others go on with.
 BY_SCORE = tuple(name for name, method in METHODS.items() if issubclass(method, ByScore))
 REFERENCES = (RANDOM, STATIC)
+GREED, STARTS = "greedy", ("untrained", "start")  # what a policy is to be ahead of
 COLUMNS = (
     "task",
     "method",
@@ -44,20 +44,23 @@ COLUMNS = (
     "lower bound",
     "upper bound",
     "tight bounds",
+    "to greed",
+    "to its start",
     *REFERENCES,
     "NLE",
     "seconds",
     "the paper",
+    "past the paper",
 )
-TIGHT_OUTER = 512
-TIGHT_FILE = "bounds-tight.json"
+CLEAR = 2.0  # standard errors by which a policy is past the paper
 
 
 class Published(NamedTuple):
-    """Lower bounds of the paper: ScoreBED's, and that of the best method of its table."""
+    """Bounds of the paper: ScoreBED's lower one, and both of the best method of its table."""
 
     score: float
     best: float
+    upper: float
 
 
 def published() -> dict[str, Published]:
@@ -66,12 +69,15 @@ def published() -> dict[str, Published]:
 
 
 class Reached(NamedTuple):
-    """The runs of one task and method, one for each seed."""
+    """The runs of one task and method, one for each seed: what was recorded, tight bounds, and by
+    how much the policy of the first seed is ahead of greed and of its own start.
+    """
 
     task: str
     method: str
     records: Sequence[Record]
     tight: Sequence[dict[str, float]]
+    ahead: dict[str, PairedRecord]
 
     def row(self) -> list[str]:
         """The cells of `COLUMNS`; with several seeds the errors are those of their mean, across
@@ -80,19 +86,22 @@ class Reached(NamedTuple):
         first, paper = self.records[0], published()
         lower = _mean([r.bounds.lower for r in self.records], first.bounds.lower_se)
         upper = _mean([r.bounds.upper for r in self.records], first.bounds.upper_se)
-        tight = " – ".join(
-            _mean([t[side] for t in self.tight], None) for side in ("lower", "upper")
-        )
+        tight, ahead = "", ["", ""]
+        if self.tight:
+            sides = [
+                _mean([t[side] for t in self.tight], self.tight[0][f"{side}_se"])
+                for side in ("lower", "upper")
+            ]
+            tight = " – ".join(sides)
+            ahead = [_difference(self.ahead, names) for names in ((GREED,), STARTS)]
         references = [
             f"{first.references[n].lower:.2f}" if n in first.references else "" for n in REFERENCES
         ]
         nle = sum(r.nle for r in self.records) // len(self.records)
         seconds = sum(training_seconds(r) for r in self.records) / len(self.records)
-        figure = (
-            f"{paper[self.task].score:.2f}"
-            if self.task in paper and self.method == BY_SCORE[0]
-            else ""
-        )
+        known = self.task in paper and self.method == BY_SCORE[0]
+        figure = f"{paper[self.task].best:.2f} – {paper[self.task].upper:.2f}" if known else ""
+        past = self._past(paper[self.task].upper) if known and self.tight else ""
         return [
             self.task,
             self.method,
@@ -100,11 +109,18 @@ class Reached(NamedTuple):
             lower,
             upper,
             tight,
+            *ahead,
             *references,
             f"{nle:,}",
             f"{seconds:.0f}",
             figure,
+            past,
         ]
+
+    def _past(self, upper: float) -> str:
+        """Whether the lower bounds of all seeds are clear of the paper's upper one."""
+        clear = [t["lower"] - CLEAR * t["lower_se"] > upper for t in self.tight]
+        return "yes" if all(clear) else "not decided"
 
 
 def laptop(
@@ -123,7 +139,7 @@ def laptop(
     make_folder(out)
     reached = []
     for name in tasks:
-        records: dict[str, list[tuple[Record, dict[str, float]]]] = {m: [] for m in methods}
+        records: dict[str, list[tuple[Record, Tight | None]]] = {m: [] for m in methods}
         counts = {method: max(seeds, _finished(out / f"{name}-{method}")) for method in methods}
         for seed in range(max(counts.values())):
             first = out / f"{name}-{BY_SCORE[0]}-{seed}"
@@ -139,13 +155,22 @@ def laptop(
                 run = _run(name, method, path, first, preset, settings)
                 with run.folder as folder:
                     progress.end(str(path))
-                    record = Execution(folder, run.config, run.task, progress=progress).run()
-                    found.append((record, _tight(run, progress)))
+                    execution = Execution(folder, run.config, run.task, progress=progress)
+                    found.append((execution.run(), _tight(run, execution)))
                 jax.clear_caches()
-        reached += [
-            Reached(name, method, *zip(*found, strict=True)) for method, found in records.items()
-        ]
+        for method, found in records.items():
+            bounds = [tight for _, tight in found if tight is not None]
+            ahead = bounds[0].ahead if bounds else {}
+            each = [record for record, _ in found]
+            reached.append(Reached(name, method, each, [t.bounds for t in bounds], ahead))
     return reached
+
+
+class Tight(NamedTuple):
+    """Tight bounds of a run's policy, and what it is ahead of in the same experiments."""
+
+    bounds: dict[str, float]
+    ahead: dict[str, PairedRecord]
 
 
 def _finished(stem: Path) -> int:
@@ -153,21 +178,16 @@ def _finished(stem: Path) -> int:
     return next(s for s in itertools.count() if not Path(f"{stem}-{s}", RECORD).exists())
 
 
-def _tight(run: OpenRun, progress: Progress) -> dict[str, float]:
-    """Tight bounds of the run's policy, from their file if they were computed before."""
-    if not (run.folder.path / TIGHT_FILE).exists():
-        progress.begin("tight bounds", 0, 0)
-        found = tight_bounds(
-            run.task,
-            load(run.folder.path).policy,
-            outer=TIGHT_OUTER,
-            on_group=lambda done, total: progress.update(done, "", total),
-            key=named(jr.key(run.config.seed), "bounds-tight"),
-        )
-        progress.end(str(found))
-        run.folder.write_json_atomic(TIGHT_FILE, dataclasses.asdict(found))
-    kept: Any = run.folder.read_json(TIGHT_FILE)
-    return {name: value for name, value in kept.items() if name != "groups"}
+def _tight(run: OpenRun, execution: Execution) -> Tight | None:
+    """Those of the run's own size; None if it is to have none. What a policy is ahead of is asked
+    where a run has references.
+    """
+    sizes = run.config.evaluation
+    if not sizes.tight_outer:
+        return None
+    policy = load(run.folder.path).policy
+    bounds, ahead = execution.bounds.ahead_of(policy, compared=sizes.references)
+    return Tight({name: getattr(bounds, name) for name in BOUND_FIELDS}, ahead)
 
 
 def _run(
@@ -209,6 +229,12 @@ def table(reached: Sequence[Reached]) -> str:
         *(each.row() for each in reached),
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def _difference(ahead: Mapping[str, PairedRecord], names: Sequence[str]) -> str:
+    """By how much the policy is ahead of the first of these that there is."""
+    found = [ahead[name] for name in names if name in ahead]
+    return f"{found[0].advantage:+.3f} ± {found[0].advantage_se:.3f}" if found else "stands for it"
 
 
 def _mean(values: Sequence[float], error: float | None) -> str:

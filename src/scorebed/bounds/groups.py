@@ -49,6 +49,10 @@ class GroupSums(NamedTuple):
         )
         return cls(tuple(values["sizes"]), lower, upper)
 
+    def first(self, groups: int) -> "GroupSums":
+        """The same of so many groups."""
+        return GroupSums(self.sizes[:groups], self.lower[:groups], self.upper[:groups])
+
     def values(self) -> dict[str, Any]:
         """For JSON."""
         return {name: list(each) for name, each in self._asdict().items()}

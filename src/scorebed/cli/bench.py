@@ -2,6 +2,7 @@
 (laptop).
 """
 
+import dataclasses
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -235,7 +236,10 @@ def laptop(options: Options) -> None:
     figure.savefig(folder / "table.png", dpi=130)
     if options.as_json:
         rows = [
-            each._asdict() | {"records": [r.values() for r in each.records]} for each in reached
+            each._asdict()
+            | {"records": [r.values() for r in each.records]}
+            | {"ahead": {name: dataclasses.asdict(other) for name, other in each.ahead.items()}}
+            for each in reached
         ]
         print_json({"preset": preset, "tasks": rows})
         return

@@ -73,6 +73,13 @@ class Job:
         return self._shapes.design_nle
 
     @property
+    def search_nle(self) -> int:
+        """Likelihood evaluations of the search by which a policy that is not trained is made; 0 if
+        there is none.
+        """
+        return 0 if self.trainable else self._shapes.search_nle
+
+    @property
     def trainable(self) -> bool:
         """Whether the policy has parameters to train."""
         return self._shapes.trainable
@@ -124,6 +131,7 @@ class Method(eqx.Module):
         upfront: the stage that learns what serves every policy, if there is one.
         train: the stage that trains policies, if there is one.
         untrained: the policy of a method that trains none.
+        untrained_nle: likelihood evaluations that making it takes.
         within: the same method with the largest sizes that a budget allows.
         nle: likelihood evaluations of one repeat of a run, at most.
 
@@ -250,6 +258,17 @@ class Method(eqx.Module):
             fix="write `train`, or `untrained`.",
         )
 
+    def trains(self, job: Job) -> bool:
+        """Whether it trains policies at all."""
+        return self.train(job, None, "policy-0-0", 1) is not None
+
+    def untrained_nle(self, job: Job) -> int:
+        """Likelihood evaluations that `untrained` takes; if there are any, a run keeps what it
+        gives.
+        """
+        del job
+        return 0
+
     def policy_of(self, trained: Any) -> Policy:
         """The policy in what was trained: itself, unless something was trained with it."""
         policy: Policy = trained
@@ -299,7 +318,8 @@ class Method(eqx.Module):
         shared or not, and the policies; of the dearest repeat, where costs are drawn.
         """
         parts = self.parts(job)
-        return parts * self.upfront_nle(job) + max(
+        upfront = parts * self.upfront_nle(job) + self.untrained_nle(job)
+        return upfront + max(
             sum(self._policies_nle(job, *group) for group in job.groups(parts, repeat))
             for repeat in range(job.repeats)
         )

@@ -116,6 +116,9 @@ class GradientMethod(Method):
         """A policy without parameters stands for itself."""
         return job.make_policy(job.task, key=named(job.key, "untrained"))
 
+    def untrained_nle(self, job: Job) -> int:
+        return job.search_nle
+
     def static_reference(self) -> tuple[Method, str] | None:
         return with_training(self, static_training(self.policy_training)), "the same method"
 

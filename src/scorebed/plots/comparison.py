@@ -94,7 +94,7 @@ def draw_comparison(
 
 
 def draw_bench(
-    reached: Sequence[BenchedTask], paper: Mapping[str, tuple[float, float]], title: str
+    reached: Sequence[BenchedTask], paper: Mapping[str, tuple[float, ...]], title: str
 ) -> Figure:
     """One line per task: what each method reached, with the references that it has to beat and the
     paper's figures, of ScoreBED and of its best method.
@@ -121,7 +121,7 @@ def draw_bench(
             label=f"{each.method}, lower bound",
         )
         axes.plot(
-            [np.mean([t["lower"] for t in each.tight])],
+            [np.mean([t["lower"] for t in each.tight])] if each.tight else [np.nan],
             [y],
             "|",
             color=colour,
@@ -135,7 +135,7 @@ def draw_bench(
                 axes.plot([reference.lower], [y], mark, color="0.5", label=f"{name} designs")
     for i, task in enumerate(tasks):
         if task in paper:
-            scorebed, best = paper[task]
+            scorebed, best = paper[task][:2]
             y = len(tasks) - i
             label = "the paper's ScoreBED"
             axes.plot([scorebed], [y], "D", color="C3", fillstyle="none", label=label)

@@ -27,6 +27,8 @@ class Policy(eqx.Module):
         adaptive: whether designs depend on earlier outcomes.
         trainable: whether it has parameters to train.
         design_nle: likelihood evaluations for the designs of one experiment.
+        search_nle: likelihood evaluations of a search by which it was made.
+        without_feedback: the designs that it starts from, if it has a whole sequence of them.
         noise_leaves: names of the leaves that set the scale of its noise.
         obeys_constraint: whether its designs satisfy the task's constraint without help.
         unwrapped: the policy inside the wrapper that imposes a constraint.
@@ -121,6 +123,20 @@ class Policy(eqx.Module):
     def design_nle(self) -> int:
         """Likelihood evaluations for the designs of one experiment; 0 for a network."""
         return 0
+
+    @property
+    def search_nle(self) -> int:
+        """Likelihood evaluations of a search by which it was made; 0 if there was none. A run keeps
+        what a search has found.
+        """
+        return 0
+
+    @property
+    def without_feedback(self) -> Float[Array, "T dx"] | None:
+        """The designs that it would carry out if it saw no outcome, where it starts from a whole
+        sequence of them: what feedback is worth is told by comparing with these. Else None.
+        """
+        return None
 
     @property
     def not_exported(self) -> str:

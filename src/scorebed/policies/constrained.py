@@ -54,6 +54,14 @@ class _Placed(Policy):
         return self.inside.design_nle
 
     @property
+    def search_nle(self) -> int:
+        return self.inside.search_nle
+
+    @property
+    def without_feedback(self) -> Float[Array, "T dx"] | None:
+        return self.inside.without_feedback
+
+    @property
     def noise_leaves(self) -> tuple[str, ...]:
         return self.inside.noise_leaves
 

@@ -19,7 +19,7 @@ side and now to the other.
 Nothing is trained, and nothing is random once the policy is made: the draws of z and ε are made
 with it. Memory has a fixed size. For Gaussian outcomes of independent steps or Markov transitions.
 Cost in NLE, each an evaluation of the mean with its derivatives: `design_nle`, and once
-`plans_nle`. When wrong: posteriors of several modes, and systems whose noise decides more than S
+`search_nle`. When wrong: posteriors of several modes, and systems whose noise decides more than S
 simulations show. It does not plan for what it will learn on the way."""
 
 import equinox as eqx
@@ -36,6 +36,7 @@ from scorebed.policies.informative_plans import (
     information,
     informative_plans,
     inside,
+    plans_nle,
 )
 from scorebed.policies.static import DESIGNED_TOGETHER, no_further_designs
 from scorebed.tasks.base import State, Task, frozen
@@ -78,6 +79,7 @@ class RecedingHorizon(Policy):
     z_draws: Float[Array, "S k"]
     noise_draws: Float[Array, "S T dn"]
     rounds: int = eqx.field(static=True)
+    searched: bool = eqx.field(static=True)
 
     def __init__(
         self,
@@ -101,7 +103,7 @@ class RecedingHorizon(Policy):
         half = jr.normal(key_z, (draws // 2, task.prior.dim))
         self.z_draws = jnp.concatenate([half, -half])
         self.noise_draws = jr.normal(key_noise, (draws, task.horizon, task.noise_dim))
-        self.rounds = rounds
+        self.rounds, self.searched = rounds, plans is None
         self.plans = informative_plans(task, sequences, key=key_plans) if plans is None else plans
 
     def sample_noise(self, horizon: int, *, key: PRNGKeyArray) -> Float[Array, "T 0"]:
@@ -183,6 +185,14 @@ class RecedingHorizon(Policy):
         T, S = self.task.horizon, len(self.z_draws)
         simulated = S * (2 + len(SHIFTS) + len(self.plans) + self.rounds + 1)
         return (2 * ITERATIONS + 1) * T * (T + 1) // 2 + simulated * T * (T - 1) // 2
+
+    @property
+    def search_nle(self) -> int:
+        return plans_nle(self.task, len(self.plans)) if self.searched else 0
+
+    @property
+    def without_feedback(self) -> Float[Array, "T dx"]:
+        return designs_at(self.task.designs, self.plans[0])
 
     @property
     def beyond_training(self) -> str:

@@ -26,9 +26,20 @@ def greed_serves(task: Task) -> bool:
     """Whether looking one step ahead serves the goal: the information about all parameters, which
     are few, at no price, by independent steps whose designs leave each other free.
     """
-    free = task.constraint is None and task.cost is None and not has_nuisance(task)
     independent = task.has_density and task.exchangeable_steps
-    return independent and free and task.prior.dim <= MANY
+    return independent and free(task) and task.prior.dim <= MANY
+
+
+def planning_serves(task: Task) -> bool:
+    """Whether planning to the end from the posterior's mode serves the goal: one mode, Markov
+    transitions, and the information about all parameters at no price and without constraints.
+    """
+    return task.exchangeable_transitions and few_modes(task) and free(task)
+
+
+def free(task: Task) -> bool:
+    """Whether all that counts is the information about all parameters, by any designs."""
+    return task.constraint is None and task.cost is None and not has_nuisance(task)
 
 
 # Of tasks whose usual run trains no policy: whoever asks for one, or for a score, has both.
@@ -38,6 +49,7 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
     "constrained": lambda task: task.constraint is not None,
     "priced": lambda task: task.cost is not None,
     "few-modes": few_modes,
+    "planned": planning_serves,
     "planar": lambda task: task.designs.dim == 2,
     "user-model": user_model,
     "nuisance": has_nuisance,

@@ -9,10 +9,12 @@ follow names and step numbers, so that the result does not depend on how often a
 
 import dataclasses
 import math
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import jax
 import jax.random as jr
 import numpy as np
 
@@ -22,7 +24,7 @@ from scorebed.check.far import find_overflow
 from scorebed.diagnostics import coverage
 from scorebed.keys import named
 from scorebed.methods.base import Job, Method
-from scorebed.policies import GREEDY, POLICIES, RANDOM, STATIC, make_policy
+from scorebed.policies import POLICIES, RANDOM, STATIC, make_policy
 from scorebed.policies.base import Policy
 from scorebed.policies.random import RandomDesigns
 from scorebed.policies.static import Static
@@ -39,7 +41,7 @@ from scorebed.runs.record import (
     across_repeats,
     mean_bounds,
 )
-from scorebed.runs.run_bounds import BoundsOfRun, Compared, RunBounds
+from scorebed.runs.run_bounds import BoundsOfRun, RunBounds
 from scorebed.runs.stage import Progress, StageCheckpointer
 from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
@@ -111,8 +113,9 @@ class Execution:
         self.folder.write_env()
         learned = [self.upfront(index) for index in range(self.job.upfronts(self.parts))]
         chosen = [self.choose(r, self._of_repeat(learned, r)) for r in range(self.config.repeats)]
-        others = self.references(learned[0]) if self.config.evaluation.references else {}
-        bounds = self.bounds.carry_out(chosen, others, untrained=self._untrained)
+        compared = self.config.evaluation.references
+        others = self.references(learned[0]) | self.bounds.start(chosen[0]) if compared else {}
+        bounds = self.bounds.carry_out(chosen, others)
         record = self.record(bounds, self._coverage(chosen[0]))
         self.folder.write_json_atomic(RECORD, record.values())
         return record
@@ -155,7 +158,7 @@ class Execution:
             for each, (name, count) in zip(learned, groups, strict=True)
         ]
         if all(stage is None for stage in stages):
-            return self.method.untrained(self.job)
+            return self._untrained(repeat)
         trained = [stage for stage in stages if stage is not None]
         path = self.folder.path / f"policy-{repeat}.safetensors"
         for each in trained:
@@ -180,6 +183,26 @@ class Execution:
                 self.ledgers.selection.charge(stage.name, watching + self._ended_nle(stage))
         self._charge_choice(repeat)
         return chosen
+
+    def _untrained(self, repeat: int) -> Policy:
+        """The policy of a method that trains none. What a search for it has found is kept, since a
+        search takes longer than reading a file.
+        """
+        cost = self.method.untrained_nle(self.job)
+        if not cost:
+            return self.method.untrained(self.job)
+        stage, path = f"search-{repeat}", self.folder.path / f"policy-{repeat}.safetensors"
+        self.ledgers.train(stage, cost, [repeat])
+        if path.exists():
+            return load_policy(path, self.job.make_policy, self.task)
+        self.progress.begin(stage, 0, 0)
+        begun = time.monotonic()
+        found = jax.block_until_ready(self.method.untrained(self.job))
+        seconds = time.monotonic() - begun
+        save(path, found, self.task, policy=self.config.policy)
+        self.folder.note_seconds(stage, seconds)
+        self.progress.end(f"found in {seconds:.0f} s")
+        return found
 
     def keep(self, repeat: int, best: Any) -> Policy:
         """Save the chosen policy, and what was made for it alone."""
@@ -234,7 +257,7 @@ class Execution:
             upper_se_repeats=across_repeats([each.upper for each in bounds]),
             repeats=repeats if several else None,
             chosen=None if several else self._chosen(0) or None,
-            trained=None if self.trains or self.method.has_own_policy else False,
+            trained=None if self.method.trains(self.job) or self.method.has_own_policy else False,
             **about(self.task),
             nle=self.ledgers.training.spent,
             nle_per_repeat=max(per_repeat) if several else None,
@@ -251,24 +274,6 @@ class Execution:
             paired=found.paired,
             coverage=covered,
         )
-
-    def _untrained(self) -> Compared:
-        """The policy as it was before training, and the untrained policy that looks ahead; nothing
-        where nothing is trained.
-        """
-        if not self.trains:
-            return {}
-        fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
-        found = {"untrained": (fresh, "the same policy before training")}
-        if self.config.evaluation.greedy:
-            ahead = make_policy(GREEDY, self.task, key=named(self.key, GREEDY))
-            found["greedy"] = ahead, "looks one step ahead, untrained"
-        return found
-
-    @property
-    def trains(self) -> bool:
-        """Whether the policy is trained at all."""
-        return self.method.train(self.job, None, "policy-0-0", 1) is not None
 
     def _policy_share(self, name: str) -> float:
         """The share of the time left that a stage of policies takes."""

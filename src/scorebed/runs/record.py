@@ -136,10 +136,11 @@ class PairedRecord:
 
     @classmethod
     def of(cls, policy: Bounds, other: Bounds, designs: str) -> "PairedRecord":
-        """From tight bounds on the same draws."""
+        """From tight bounds on the same draws, of which the others may have only the first."""
         assert policy.groups is not None  # tight bounds keep every trajectory
         assert other.groups is not None
-        ahead = paired(policy.groups, other.groups).difference
+        ours = policy.groups.first(len(other.groups.sizes))
+        ahead = paired(ours, other.groups).difference
         names = ("lower", "lower_se", "upper", "upper_se", "outer")
         return cls(
             **{name: getattr(other, name) for name in names},

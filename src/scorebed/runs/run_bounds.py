@@ -10,7 +10,7 @@ further rounds follow while there is time.
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from scorebed.bounds import tight_bounds
@@ -20,7 +20,10 @@ from scorebed.bounds.groups import GroupSums, paired, pooled
 from scorebed.keys import named
 from scorebed.methods.base import Job
 from scorebed.nle import Ledger
+from scorebed.policies import GREEDY, make_policy
 from scorebed.policies.base import Policy
+from scorebed.policies.constrained import obedient
+from scorebed.policies.static import Static
 from scorebed.runs.config import RunConfig
 from scorebed.runs.evaluation import CONTRASTIVE, bound_nle, loose, reported_bound
 from scorebed.runs.folder import RunFolder
@@ -31,7 +34,8 @@ from scorebed.runs.watch import Watch, affordable_sizes
 PACE_OUTER, PACE_INNER = 32, 1023  # of the bound that tells how fast bounds are
 MOST_ROUNDS = 64  # of bounds, however much time there is
 BOUNDS_0 = "bounds-0"  # of the first repeat's policy: what others are compared with
-GROUPS = "groups"
+GROUPS, GREED = "groups", "greedy"
+MYOPIC_OUTER = 64  # experiments of the myopic designer, each of whose designs is a search
 
 Compared = Mapping[str, tuple[Policy, str]]
 """Other designs by name, each with what they are in words."""
@@ -63,17 +67,17 @@ class RunBounds:
     ):
         self.folder, self.config, self.ledger = folder, config, ledger
         self.progress, self.watch = progress, watch
+        self.job, self.method = job, config.trained_by
         self.task, self.key = job.task, job.key
 
     def carry_out(
         self,
         chosen: Sequence[Policy],
         others: Compared,
-        *,
-        untrained: Callable[[], Compared],
     ) -> BoundsOfRun:
-        """All that the configuration asks for. `untrained` gives what else the first repeat's
-        policy is compared with where there are tight bounds.
+        """All that the configuration asks for: bounds of the policy of each repeat and of others.
+        Where there are tight ones, the first policy is compared with itself untrained and with the
+        untrained policy that looks ahead as well.
         """
         self._decide_sizes(chosen[0], len(chosen) + len(others))
         bounds = [self.reported(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
@@ -91,7 +95,7 @@ class RunBounds:
         if self.watch is None:  # under a watch there is no time for the others
             together = {
                 name: PairedRecord.of(tight[0], self._tight(f"tight-{name}", other), words)
-                for name, (other, words) in {**untrained(), **others}.items()
+                for name, (other, words) in {**self._before_training(), **others}.items()
             }
         kind = str(self.task.tight_bound)
         found = [each.with_tight(t, kind) for each, t in zip(bounds, tight, strict=True)]
@@ -124,10 +128,66 @@ class RunBounds:
         self.progress.end(str(found))
         return values
 
-    def _tight(self, stage: str, policy: Policy) -> Bounds:
-        """Tight bounds on the draws that all designs of a run are judged by; from their file if
-        they were computed before.
+    def ahead_of(
+        self, policy: Policy, *, compared: bool = True
+    ) -> tuple[Bounds, dict[str, PairedRecord]]:
+        """Tight bounds of the first repeat's policy, and of what it is to be ahead of in the same
+        experiments: greed, and what the policy itself was before training or without feedback. A
+        policy that is greedy, or its own start, stands for it.
         """
+        ours, found = self._tight("tight-0", policy), {}
+        others = self._to_be_ahead_of(policy) if compared else {}
+        for name, (other, words, most) in others.items():
+            found[name] = PairedRecord.of(ours, self._tight(f"tight-{name}", other, most), words)
+        return ours, found
+
+    def start(self, policy: Policy) -> dict[str, tuple[Policy, str]]:
+        """What a policy that was not trained starts from, where that is a sequence of designs."""
+        xis = policy.without_feedback
+        if xis is None:
+            return {}
+        designs = Static.from_designs(xis, self.task.designs)
+        return {"start": (obedient(self.task, designs), "the policy's own start, without feedback")}
+
+    def _to_be_ahead_of(self, policy: Policy) -> dict[str, tuple[Policy, str, int | None]]:
+        """Policies, what they are in words, and in how many experiments; None for all."""
+        from scorebed.baselines.myopic import Myopic  # which few runs need
+
+        compared = {**self.start(policy), **self._fresh()}
+        found: dict[str, tuple[Policy, str, int | None]] = {
+            name: (*each, None) for name, each in compared.items()
+        }
+        if self.config.policy != GREEDY:
+            if self.task.exchangeable_steps:
+                found[GREED] = (*self._greedy(), None)
+            else:  # whose steps depend on each other
+                myopic = Myopic(self.task, key=named(self.key, GREEDY))
+                found[GREED] = myopic, "the myopic designer", MYOPIC_OUTER
+        return found
+
+    def _before_training(self) -> Compared:
+        """The policy as it was before training, and the untrained policy that looks ahead; nothing
+        where nothing is trained.
+        """
+        fresh = self._fresh()
+        ahead = fresh and self.config.evaluation.greedy
+        return {**fresh, GREED: self._greedy()} if ahead else fresh
+
+    def _fresh(self) -> Compared:
+        if not self.method.trains(self.job):
+            return {}
+        fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
+        return {"untrained": (fresh, "the same policy before training")}
+
+    def _greedy(self) -> tuple[Policy, str]:
+        ahead = make_policy(GREEDY, self.task, key=named(self.key, GREEDY))
+        return ahead, "looks one step ahead, untrained"
+
+    def _tight(self, stage: str, policy: Policy, most: int | None = None) -> Bounds:
+        """Tight bounds on the draws that all designs of a run are judged by, on the first `most` of
+        them if that is given; from their file if they were computed before.
+        """
+        outer = self.config.evaluation.tight_outer
         file = f"{stage}.json"
         if not (self.folder.path / file).exists():
             self.progress.begin(stage, 0, 0)
@@ -135,7 +195,7 @@ class RunBounds:
             fresh = tight_bounds(
                 self.task,
                 policy,
-                outer=self.config.evaluation.tight_outer,
+                outer=outer if most is None else min(outer, most),
                 on_group=lambda done, total: self.progress.update(done, "", total),
                 key=named(self.key, "tight"),
             )

@@ -134,7 +134,7 @@ def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:
         parts = short.trained_by.parts(trial.job)
         trial.choose(0, [learned] * parts)
         stage = "policy-0-0"
-        if not trial.trains:
+        if not trial.method.trains(trial.job):
             stage = STATIC
             if config.evaluation.references:
                 trial.references(learned)

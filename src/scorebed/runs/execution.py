@@ -49,7 +49,13 @@ from scorebed.runs.record import (
 from scorebed.runs.stage import Progress, StageCheckpointer
 from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
-from scorebed.runs.watch import STATIC_SHARE, UPFRONT_SHARE, Watch, affordable_sizes
+from scorebed.runs.watch import (
+    ALONE_SHARE,
+    STATIC_SHARE,
+    UPFRONT_SHARE,
+    Watch,
+    affordable_sizes,
+)
 from scorebed.samplers import make_sampler
 from scorebed.samplers.paper import reference_sampler
 from scorebed.samplers.spaced import spaced_designs
@@ -381,11 +387,12 @@ class Execution:
             begun = time.monotonic()
             bound(self.task, policy, **small, key=named(self.key, "pace"))
             took = time.monotonic() - begun
-        rate = PACE_OUTER * (PACE_INNER + 1) / max(took, 1e-3)
+        designs = policy.design_nle / self.task.horizon
+        rate = PACE_OUTER * (PACE_INNER + 1 + designs) / max(took, 1e-3)
         seconds = max(self.watch.left, 0.1 * self.watch.seconds) / (2 * kinds)
-        self.watch.decide_sizes(
-            *affordable_sizes(sizes.outer, sizes.inner, rate=rate, seconds=seconds)
-        )
+        # References choose their designs for nothing.
+        costs = {"designs": designs / kinds, "rate": rate, "seconds": seconds}
+        self.watch.decide_sizes(*affordable_sizes(sizes.outer, sizes.inner, **costs))
 
     def _with_more_rounds(
         self,
@@ -520,7 +527,7 @@ class Execution:
         if path.exists():
             policy = load_policy(path, make, self.task)
         else:
-            watched = self._carried_out(stage)
+            watched = self._carried_out(stage, 1.0 if self.trains else ALONE_SHARE)
             self.stages.write(stage, watched, stage.survivors(watched))
             batch = stage.result(watched)
             starts = [method.policy_of(member(batch, i)) for i in range(STATIC_STARTS)]

@@ -85,4 +85,7 @@ def test_what_cannot_be_told_apart_is_said():
     sentences = undecided({"references": {"static": close, "random": behind, "spaced": values}})
     assert sentences[0].startswith("Policy and static designs cannot be told apart: +0.010 ± 0.020")
     assert sentences[1].startswith("The policy is behind random designs, by 0.100 ± 0.020 nats")
+    assert sentences[1].endswith("train longer, or use those designs.")
     assert len(sentences) == 2
+    (untrained,) = undecided({"references": {"random": behind}, "trained": False})
+    assert untrained.endswith("name a --policy that is trained, or use those designs.")

@@ -51,6 +51,7 @@ from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, wri
 from scorebed.runs.user_parts import is_from_file
 from scorebed.runs.watch import (
     ALONE_SHARE,
+    LEAST_OUTER,
     STATIC_SHARE,
     UPFRONT_SHARE,
     Watch,
@@ -68,6 +69,7 @@ from scorebed.training.watched import Watched
 
 STATIC_STARTS = 3  # of static designs to compare with, one of them evenly spread
 PACE_OUTER, PACE_INNER = 32, 1023  # of the bound that tells how fast bounds are
+PACE_SHARE = 0.2  # of the time left that one such bound may take to be worth another
 MOST_ROUNDS = 64  # of bounds, however much time there is
 COVERAGE, RECORD = "coverage.json", "record.json"
 BOUNDS_0 = "bounds-0"  # of the first repeat's policy: what others are compared with
@@ -383,11 +385,16 @@ class Execution:
         if self.watch is None or self.watch.sizes is not None or not self.task.has_density:
             return
         small: dict[str, Any] = {"outer": PACE_OUTER, "inner": PACE_INNER}
+        designs, left = policy.design_nle / self.task.horizon, self.watch.left
+        if designs > sizes.inner:  # then that is what a round costs: small ones, and many
+            self.watch.decide_sizes(min(sizes.outer, LEAST_OUTER), sizes.inner)
+            return
         for _ in range(2):  # the first one compiles
             begun = time.monotonic()
             bound(self.task, policy, **small, key=named(self.key, "pace"))
             took = time.monotonic() - begun
-        designs = policy.design_nle / self.task.horizon
+            if took > PACE_SHARE * left:
+                break  # a slow estimate of the pace: there may be further rounds
         rate = PACE_OUTER * (PACE_INNER + 1 + designs) / max(took, 1e-3)
         seconds = max(self.watch.left, 0.1 * self.watch.seconds) / (2 * kinds)
         # References choose their designs for nothing.

@@ -47,11 +47,16 @@ def run(*words: str) -> tuple[dict[str, Any] | None, str]:
     return json.loads(done.stdout), ""
 
 
+def processor_seconds() -> float:
+    """Of all commands so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def record(name: str, target: str, minutes: float, more: list[str]) -> dict[str, Any]:
     """Check and train one model."""
     path = str(MODELS / f"{name}.py") + f":{target}"
-    load, begun = os.getloadavg()[0], time.monotonic()
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    load, begun, used = os.getloadavg()[0], time.monotonic(), processor_seconds()
     with tempfile.TemporaryDirectory() as folder:
         sound, why = run("check", path, "--out", f"{folder}/check.png")
         found: dict[str, Any] = {
@@ -60,15 +65,15 @@ def record(name: str, target: str, minutes: float, more: list[str]) -> dict[str,
             "settings": more,
             "findings": sound["findings"] if sound else [why],
         }
-        checked = time.monotonic()
+        checked, used_by_check = time.monotonic(), processor_seconds() - used
         trained, why = run(
             "train", path, "--minutes", f"{minutes:g}", "--out", f"{folder}/run", *more
         )
     taken = time.monotonic() - checked
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     found |= {
         "seconds": {"check": round(checked - begun, 1), "train": round(taken, 1)},
-        "processor_seconds": round(after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime),
+        "processor_seconds": round(processor_seconds() - used),
+        "processor_seconds_of_check": round(used_by_check),
         "load": [round(load, 1), round(os.getloadavg()[0], 1)],
     }
     if trained is None:

@@ -85,6 +85,9 @@ def test_what_cannot_be_told_apart_is_said():
     sentences = undecided({"references": {"static": close, "random": behind, "spaced": values}})
     assert sentences[0].startswith("Policy and static designs cannot be told apart: +0.010 ± 0.020")
     assert sentences[1].startswith("The policy is behind random designs, by 0.100 ± 0.020 nats")
+    assert sentences[1].endswith("train longer, or use those designs.")
     assert len(sentences) == 2
     clear = {"advantage": 15.2, "advantage_se": 0.5}  # tight, where contrastive bounds saturate
     assert undecided({"references": {"static": close}, "paired": {"static": clear}}) == []
+    (untrained,) = undecided({"references": {"random": behind}, "trained": False})
+    assert untrained.endswith("name a --policy that is trained, or use those designs.")

@@ -12,6 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
 import pytest
 from preset_tasks import ALL, LIBRARY, Plain
 
@@ -22,7 +25,9 @@ from scorebed.presets.budgets import TABLES
 from scorebed.presets.reader import default_method, policy_for, preset_values
 from scorebed.presets.traits import TRAITS, planning_serves
 from scorebed.tasks import make_task
-from scorebed.tasks.base import Task
+from scorebed.tasks.base import IID, Task
+from scorebed.tasks.declare import categories, parameters, ranges
+from scorebed.tasks.discrete import Discrete
 from scorebed.tasks.library.pendulum import Pendulum
 
 METHODS = (
@@ -338,6 +343,26 @@ def test_a_pendulum_is_planned_to_the_end_unless_a_score_is_to_learn_with_its_po
     assert planning_serves(task_of("pendulum"))
     assert not planning_serves(Paid())
     assert policy_for("quick", Paid(), method="score") == "plan"
+
+
+class Answers(IID, Discrete):
+    horizon = 3
+    prior = parameters({"line": dist.Normal(0.0, 1.0)})
+    designs = ranges({"level": (-3.0, 3.0)})
+    outcomes = categories("above", ("no", "yes"))
+
+    def probabilities(self, theta, state, xi):
+        del state
+        yes = jax.nn.sigmoid(xi[0] - theta[0])
+        return jnp.stack([1 - yes, yes])
+
+
+def test_answers_to_a_users_model_need_no_predictive_unless_it_is_asked_for():
+    task = Answers()
+    assert default_method("quick", task) == default_method("laptop", task) == "pce"
+    assert policy_for("quick", task, method="pce") == "lookahead"
+    for asked in ({"policy": "belief"}, {"trained": True}):
+        assert default_method("quick", task, **asked) == "predictive"
 
 
 @pytest.mark.parametrize(

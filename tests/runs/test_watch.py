@@ -2,6 +2,7 @@
 written down, and what they come to is that of as many steps of any run.
 """
 
+import dataclasses
 import json
 import shutil
 import time
@@ -14,14 +15,18 @@ import optax
 import pytest
 from tiny_runs import settings_of, tiny
 
+import scorebed.runs.spending as spending
 import scorebed.runs.stage as checkpointed
 import scorebed.runs.watch as module
 from scorebed.cli._app import run as main
+from scorebed.presets.reader import preset_values
+from scorebed.runs.config import make_config
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.ledgers import RunLedgers
 from scorebed.runs.load import load
 from scorebed.runs.stage import Progress, StageCheckpointer
 from scorebed.runs.watch import FILE, LEAST_INNER, LEAST_OUTER, Watch, affordable_sizes
+from scorebed.tasks.library.location import LocationFinding
 from scorebed.training.fit import fit_one
 from scorebed.training.stage import BatchStage, FixedCost, SingleStage
 
@@ -171,16 +176,30 @@ def test_a_run_without_minutes_or_of_a_comparison_is_not_watched(config, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("rate", "expected"),
+    ("rate", "designs", "expected"),
     [
-        (1e9, (512, 100_000)),
-        (256 * 100_001.0, (256, 100_000)),
-        (1.0, (LEAST_OUTER, LEAST_INNER)),
-        (64 * 1000.0, (64, 999)),
+        (1e9, 0.0, (512, 100_000)),
+        (256 * 100_001.0, 0.0, (256, 100_000)),
+        (1.0, 0.0, (LEAST_OUTER, LEAST_INNER)),
+        (64 * 1000.0, 0.0, (64, 999)),
+        (256 * 300_001.0, 200_000.0, (256, 100_000)),
+        (1.0, 50_000.0, (LEAST_OUTER, 50_000)),  # parameters cost as much as the designs
+        (1.0, 1e9, (LEAST_OUTER, 100_000)),
     ],
 )
-def test_the_sizes_of_a_round_fit_the_time_experiments_first(rate, expected):
-    assert affordable_sizes(512, 100_000, rate=rate, seconds=1.0) == expected
+def test_the_sizes_of_a_round_fit_the_time_experiments_first(rate, designs, expected):
+    found = affordable_sizes(512, 100_000, designs=designs, rate=rate, seconds=1.0)
+    assert found == expected
+
+
+def test_nothing_is_timed_where_nothing_is_trained(monkeypatch):
+    """A policy that looks ahead: static designs have the preset's steps, and the clock."""
+    monkeypatch.setattr(spending, "timed_paces", None)
+    task = LocationFinding(sources=1, horizon=2)
+    values = preset_values("quick", "location-finding", task, method="pce", policy="lookahead")
+    config = make_config(values)
+    found = spending.within_minutes(config, task, 3.0, begun=0.0)
+    assert found == dataclasses.replace(config, minutes=3.0)
 
 
 def test_bounds_take_further_rounds_while_there_is_time(finished, tmp_path, monkeypatch):

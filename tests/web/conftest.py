@@ -1,5 +1,7 @@
 """One run for all tests of this folder; every test has a file of experiments of its own."""
 
+import contextlib
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -76,3 +78,19 @@ def begun(instrument):
     answer = instrument.post("/api/experiments", json={"name": "bench", "seed": 3})
     assert answer.status_code == 201
     return f"/api/experiments/{answer.json()['experiment']}"
+
+
+@pytest.fixture
+def busy_cores():
+    """with busy_cores(): both cores of a small machine are at work on something else."""
+
+    @contextlib.contextmanager
+    def busy():
+        with contextlib.ExitStack() as stack:
+            for _ in range(2):
+                command = [sys.executable, "-S", "-c", "while True: pass"]
+                process = stack.enter_context(subprocess.Popen(command))
+                stack.callback(process.kill)
+            yield
+
+    return busy

@@ -4,8 +4,6 @@ depends on how fast the machine is: what is answered while they are held did not
 
 import concurrent.futures
 import contextlib
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -148,17 +146,6 @@ def test_a_policy_that_fails_in_the_background_says_so_on_the_page(instrument, b
 
 
 @contextlib.contextmanager
-def busy_cores():
-    """Both cores of a small machine at work on something else."""
-    command = [sys.executable, "-S", "-c", "while True: pass"]
-    with contextlib.ExitStack() as stack:
-        for _ in range(2):
-            process = stack.enter_context(subprocess.Popen(command))
-            stack.callback(process.kill)
-        yield
-
-
-@contextlib.contextmanager
 def serving(run, db, monkeypatch):
     """`scorebed serve` in this process, so that its programs can be held; gives the link."""
     made, ready, links = [], threading.Event(), []
@@ -189,7 +176,7 @@ def serving(run, db, monkeypatch):
     not Path(CHROMIUM).exists(), reason=f"browser tests need {CHROMIUM}: apt install chromium"
 )
 def test_a_browser_enters_the_first_outcomes_of_a_cold_server_on_a_busy_machine(
-    run, tmp_path, held, monkeypatch
+    run, tmp_path, held, monkeypatch, busy_cores
 ):
     """The link is printed while nothing of the posterior is compiled; the first outcome is seen to
     be stored before anything is. The second finds the policy held, too.

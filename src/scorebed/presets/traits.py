@@ -60,5 +60,5 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
         task.discrete_outcomes and task.has_density and task.states_follow_data
     ),
     "discrete-ahead": lambda task: task.discrete_outcomes and greed_serves(task),
-    UNTRAINED: lambda task: user_model(task) and not task.discrete_outcomes and greed_serves(task),
+    UNTRAINED: lambda task: user_model(task) and greed_serves(task),
 }

@@ -152,6 +152,8 @@ def undecided(record: Mapping[str, Any]) -> list[str]:
     """A sentence about every reference that the policy is not clearly ahead of: by less than two
     standard errors on common draws, by tight bounds where there are any.
     """
+    untrained = record.get("trained") is False
+    fix = "name a --policy that is trained" if untrained else "train longer"
     sentences = []
     compared = (record.get("references") or {}) | (record.get("paired") or {})
     for name, values in compared.items():
@@ -166,7 +168,7 @@ def undecided(record: Mapping[str, Any]) -> list[str]:
         elif difference < 0:
             sentences.append(
                 f"The policy is behind {name} designs, by {-difference:.3f} ± {error:.3f} nats on "
-                f"common draws: train longer, or use those designs."
+                f"common draws: {fix}, or use those designs."
             )
     return sentences
 

@@ -45,7 +45,7 @@ from scorebed.runs.run_bounds import BoundsOfRun, RunBounds
 from scorebed.runs.stage import Progress, StageCheckpointer
 from scorebed.runs.stage_files import PolicyChoice, StageFiles, read_choice, write_choice
 from scorebed.runs.user_parts import is_from_file
-from scorebed.runs.watch import STATIC_SHARE, UPFRONT_SHARE, Watch
+from scorebed.runs.watch import ALONE_SHARE, STATIC_SHARE, UPFRONT_SHARE, Watch
 from scorebed.samplers import make_sampler
 from scorebed.samplers.paper import reference_sampler
 from scorebed.samplers.spaced import spaced_designs
@@ -337,7 +337,7 @@ class Execution:
         if path.exists():
             policy = load_policy(path, make, self.task)
         else:
-            watched = self._carried_out(stage)
+            watched = self._carried_out(stage, 1.0 if self.method.trains(self.job) else ALONE_SHARE)
             self.stages.write(stage, watched, stage.survivors(watched))
             batch = stage.result(watched)
             starts = [method.policy_of(member(batch, i)) for i in range(STATIC_STARTS)]

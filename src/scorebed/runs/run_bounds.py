@@ -29,9 +29,10 @@ from scorebed.runs.evaluation import CONTRASTIVE, bound_nle, loose, reported_bou
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.record import BOUND_FIELDS, BoundsRecord, PairedRecord
 from scorebed.runs.stage import Progress
-from scorebed.runs.watch import Watch, affordable_sizes
+from scorebed.runs.watch import LEAST_OUTER, Watch, affordable_sizes
 
 PACE_OUTER, PACE_INNER = 32, 1023  # of the bound that tells how fast bounds are
+PACE_SHARE = 0.2  # of the time left that one such bound may take to be worth another
 MOST_ROUNDS = 64  # of bounds, however much time there is
 BOUNDS_0 = "bounds-0"  # of the first repeat's policy: what others are compared with
 GROUPS, GREED = "groups", "greedy"
@@ -237,15 +238,21 @@ class RunBounds:
         if self.watch is None or self.watch.sizes is not None or not self.task.has_density:
             return
         small: dict[str, Any] = {"outer": PACE_OUTER, "inner": PACE_INNER}
+        designs, left = policy.design_nle / self.task.horizon, self.watch.left
+        if designs > sizes.inner:  # then that is what a round costs: small ones, and many
+            self.watch.decide_sizes(min(sizes.outer, LEAST_OUTER), sizes.inner)
+            return
         for _ in range(2):  # the first one compiles
             begun = time.monotonic()
             bound(self.task, policy, **small, key=named(self.key, "pace"))
             took = time.monotonic() - begun
-        rate = PACE_OUTER * (PACE_INNER + 1) / max(took, 1e-3)
+            if took > PACE_SHARE * left:
+                break  # a slow estimate of the pace: there may be further rounds
+        rate = PACE_OUTER * (PACE_INNER + 1 + designs) / max(took, 1e-3)
         seconds = max(self.watch.left, 0.1 * self.watch.seconds) / (2 * kinds)
-        self.watch.decide_sizes(
-            *affordable_sizes(sizes.outer, sizes.inner, rate=rate, seconds=seconds)
-        )
+        # References choose their designs for nothing.
+        costs = {"designs": designs / kinds, "rate": rate, "seconds": seconds}
+        self.watch.decide_sizes(*affordable_sizes(sizes.outer, sizes.inner, **costs))
 
     def _with_more_rounds(
         self,

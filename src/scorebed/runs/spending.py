@@ -22,6 +22,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from scorebed.errors import InvalidValueError
+from scorebed.methods.base import Job, Method
 from scorebed.policies import STATIC
 from scorebed.runs.config import RunConfig
 from scorebed.runs.execution import Execution, job_for
@@ -88,7 +89,7 @@ def within_minutes(
     method, job = config.trained_by, job_for(config, task)
     training = method.policy_settings
     config = dataclasses.replace(config, minutes=minutes)
-    if training is None:
+    if training is None or not _trains(method, job):
         return config
     first, second = timed_paces(config, task)
     seconds, least = 60 * minutes, 1
@@ -109,6 +110,14 @@ def within_minutes(
 
 # Of what has nothing to train: any number of steps will do.
 UNTRAINED = Pace(0.0, 1.0, 0.0)
+
+
+def _trains(method: Method, job: Job) -> bool:
+    """Whether there is a pace to forecast by. Where nothing is trained but static designs to
+    compare with, timing them would take as long to compile as they do: they have the steps of the
+    preset, and the clock.
+    """
+    return method.trains(job) or method.upfront(job, 0) is not None
 
 
 def timed_paces(config: RunConfig, task: Task) -> tuple[Pace | None, Pace]:

@@ -8,7 +8,9 @@ resumed keeps to them, and the steps that were taken are those of any run of the
 
     upfront      UPFRONT_SHARE of the time left for training
     policies     the rest of it, less a third for static designs to compare with
-    evaluation   a quarter of all: as many rounds of bounds as fit, at least one
+    static       what is left then; a half of it where nothing else is trained
+    evaluation   a quarter of all, and what training left: as many rounds of bounds as fit, at
+                 least one
 
 The watch begins with the command: planning and compilation count. Where they take most of the time,
 on a busy machine or in a minute, every stage still has a twentieth of it once it is compiled, and
@@ -24,6 +26,7 @@ FILE = "watch.json"
 EVALUATION_SHARE = 0.25
 UPFRONT_SHARE = 0.6
 STATIC_SHARE = 1 / 3  # of the time for policies, spent on static designs to compare with
+ALONE_SHARE = 0.5  # for static designs alone: what is not trained needs its time in the bounds
 LEAST_SHARE = 0.05  # of the time that every stage has after its compilation
 REPORT_SECONDS = 6.0  # kept back at the end
 LEAST_INNER, LEAST_OUTER = 255, 64  # contrastive parameters and experiments of a round of bounds
@@ -115,15 +118,20 @@ class Watch:
         self.folder.write_json_atomic(FILE, self._decided)
 
 
-def affordable_sizes(outer: int, inner: int, *, rate: float, seconds: float) -> tuple[int, int]:
+def affordable_sizes(
+    outer: int, inner: int, *, designs: float = 0.0, rate: float, seconds: float
+) -> tuple[int, int]:
     """The sizes of one round of bounds that takes no longer than `seconds`, given contrastive
-    likelihoods of whole experiments per second: fewer experiments first, then fewer parameters.
+    likelihoods of whole experiments per second, and how many of these the designs of an experiment
+    cost: fewer experiments first, then fewer parameters, though no fewer than cost as much as the
+    designs.
     """
     most = max(1.0, rate * seconds)
-    if outer * (inner + 1) <= most:
+    if outer * (inner + 1 + designs) <= most:
         return outer, inner
-    fewer = int(most / (inner + 1))
+    fewer = int(most / (inner + 1 + designs))
     if fewer >= LEAST_OUTER:
         return fewer, inner
     least = min(outer, LEAST_OUTER)
-    return least, min(inner, max(LEAST_INNER, int(most / least) - 1))
+    affordable = int(most / least - 1 - designs)
+    return least, min(inner, max(LEAST_INNER, int(designs), affordable))

@@ -42,7 +42,8 @@ from scorebed.errors import ScorebedError
 
 Map = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
 
-STEPS = 12  # of Newton's, or halvings, towards a quantile
+STEPS = 12  # of Newton's, or halvings, towards a quantile, at most
+CLOSE = 0.1  # in square roots of the precision: a step that is shorter was the last one
 # Logarithms of outcomes that stay away from the ends of single precision, derivatives included,
 # and the standard deviations that they keep from there.
 FARTHEST, SURELY = 66.0, 6.0
@@ -138,11 +139,20 @@ def _(distribution: dist.Independent) -> Any:
 
 
 class TailFunctions(NamedTuple):
-    """F(x) and 1 − F(x), each precise where it is small, and log p(x)."""
+    """F(x) and 1 − F(x), each precise where it is small, log p(x), and where there is a way to
+    spare one of the two, the one that is asked for: 1 − F(x) where the first argument is true.
+    """
 
     below: Map
     above: Map
     log_prob: Map
+    either: Callable[[Array, Array], Array] | None = None
+
+    def side(self, upper: Array, x: Array) -> Array:
+        """1 − F(x) where `upper`, F(x) elsewhere."""
+        if self.either is not None:
+            return self.either(upper, x)
+        return jnp.where(upper, self.above(x), self.below(x))
 
 
 @functools.singledispatch
@@ -172,10 +182,16 @@ def _(distribution: dist.Gamma) -> TailFunctions:
 @tails.register
 def _(distribution: dist.Beta) -> TailFunctions:
     a, b = distribution.concentration1, distribution.concentration0
+
+    def either(upper: Array, x: Array) -> Array:
+        turned = jnp.where(upper, b, a), jnp.where(upper, a, b), jnp.where(upper, 1 - x, x)
+        return beta_cdf(*_same(*turned))
+
     return TailFunctions(
         lambda x: beta_cdf(*_same(a, b, x)),
         lambda x: beta_cdf(*_same(b, a, 1 - x)),
         distribution.log_prob,
+        either,
     )
 
 
@@ -222,34 +238,42 @@ def quantile(
     to_x: Map = lambda t: t,
 ) -> Float[Array, "*n"]:
     """x = to_x(t) with F(x) = Φ(z) and t between `low` and `high`; `to_x` rises. Newton's steps in
-    the logarithm of the tail, which is nearly straight, from `start`; halves of what is left
-    between the ends where a step would leave it. Gradients are those of the implicit function.
+    the logarithm of the tail, which is nearly straight, from `start`, until what is left is
+    rounding; halves of what is left between the ends where a step would leave it. Gradients are
+    those of the implicit function.
     """
     upper = z > 0
     tail = ndtr(-jnp.abs(z))
     tiny = jnp.finfo(z.dtype).tiny
+    # Newton's next step is about the square of the last one.
+    close = CLOSE * math.sqrt(jnp.finfo(z.dtype).eps)
     # The search itself is not differentiated: its parameters are held fixed.
     of, held = tails(distribution), tails(_held(distribution))
 
-    def step(_: Any, carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        t, low, high = carry
+    sought = jax.lax.stop_gradient(tail)
+
+    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        count, _, t, low, high = carry
         x, stretch = jax.jvp(to_x, (t,), (jnp.ones_like(t),))
-        found = jnp.where(upper, held.above(x), held.below(x))
-        over = jnp.where(upper, found < tail, found > tail)
+        found = held.side(upper, x)
+        over = jnp.where(upper, found < sought, found > sought)
         low, high = jnp.where(over, low, t), jnp.where(over, t, high)
-        gap = jnp.log(jnp.maximum(found, tiny)) - jnp.log(jnp.maximum(tail, tiny))
+        gap = jnp.log(jnp.maximum(found, tiny)) - jnp.log(jnp.maximum(sought, tiny))
         slope = jnp.exp(held.log_prob(x)) * stretch / jnp.maximum(found, tiny)
         new = t + jnp.where(upper, gap, -gap) / jnp.maximum(slope, tiny)
         # A step may leave the interval by rounding, next to the solution, or by being too long.
         short = jnp.abs(new - t) < 1e-3 * (1 + jnp.abs(t))
         inside = ((new >= low) & (new <= high)) | short
-        return jnp.where(inside, jnp.clip(new, low, high), 0.5 * (low + high)), low, high
+        new = jnp.where(inside, jnp.clip(new, low, high), 0.5 * (low + high))
+        going = (jnp.abs(new - t) > close * (1 + jnp.abs(t))).any()
+        return count + 1, going, new, low, high
 
     low, high = jnp.broadcast_to(low, z.shape), jnp.broadcast_to(high, z.shape)
     first = jnp.clip(jnp.broadcast_to(start, z.shape), low, high)
-    carry = jax.lax.stop_gradient((first, low, high))
-    x = jax.lax.stop_gradient(to_x(jax.lax.fori_loop(0, STEPS, step, carry)[0]))
-    excess = jnp.where(upper, tail - of.above(x), of.below(x) - tail)
+    carry = jax.lax.stop_gradient((jnp.zeros((), jnp.int32), jnp.ones((), bool), first, low, high))
+    found = jax.lax.while_loop(lambda carry: carry[1] & (carry[0] < STEPS), step, carry)
+    x = jax.lax.stop_gradient(to_x(found[2]))
+    excess = jnp.where(upper, -1, 1) * (of.side(upper, x) - tail)
     density = jax.lax.stop_gradient(jnp.exp(held.log_prob(x)))
     last = -excess / jnp.maximum(density, tiny)
     # Only the gradient of the last step is used: its value is rounding.

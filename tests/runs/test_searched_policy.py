@@ -56,5 +56,5 @@ def test_a_search_is_made_once_and_its_result_is_kept(tmp_path, finds):
         again = Execution(folder, new.config, TASK, progress=Progress())
         np.testing.assert_allclose(again.choose(0, [None]).plans, 0.3)
         assert again.ledgers.training.totals == execution.ledgers.training.totals
-        assert "search-0" in again._all_seconds()
+        assert "search-0" in folder.seconds_by_stage()
     assert new.config.trained_by.nle(job) == plans_nle(TASK, 32)

@@ -327,15 +327,18 @@ def test_nothing_is_trained_for_a_users_model_that_greed_serves_unless_it_is_ask
     assert policy_for("quick", task, method="score") == "dad"
 
 
-def test_a_pendulum_is_planned_to_the_end_unless_a_score_is_to_learn_with_its_policy():
-    """Static designs to compare with are all that is trained; a price or a constraint asks for a
-    policy that can be told of it.
-    """
+@pytest.mark.parametrize("name", ["pendulum", "cart-pole", "double-link"])
+def test_driven_systems_are_planned_to_the_end_unless_a_score_is_to_learn_with_its_policy(name):
+    """Static designs to compare with are all that is trained."""
+    task = task_of(name)
     for preset in ("quick", "laptop"):
-        values = preset_values(preset, "pendulum", task_of("pendulum"), method="score")
+        values = preset_values(preset, name, task, method="score")
         assert (values["policy"], values["score"]["kind"]) == ("receding-horizon", "laplace")
-        assert policy_for(preset, task_of("pendulum"), method="jointscore") == "plan"
-    assert policy_for("paper", task_of("pendulum"), method="score") == "gru"
+        assert policy_for(preset, task, method="jointscore") == "plan"
+    assert policy_for("paper", task, method="score") == "gru"
+
+
+def test_a_price_asks_for_a_policy_that_is_trained_to_mind_it():
 
     class Paid(Pendulum):
         cost = staticmethod(lambda xi: xi[0] ** 2)

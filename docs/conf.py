@@ -136,8 +136,23 @@ LISTS = {
 }
 
 
-# A function's name and what it is applied to stand apart, unless that is in brackets.
-NAMED = re.compile(r'(<mi>(?:cos|exp|ln|log|sin|tanh)</mi>)(?!<mo stretchy="false">&#x00028;|</)')
+# A function's name, with its power if it has one, stands apart from what it is applied to, unless
+# that is in brackets, and from what it multiplies.
+NAME = r"<mi>(?:cos|exp|ln|log|sin|tanh)</mi>"
+NAMED = re.compile(
+    rf"(</(?:mi|mn|mover|msub|msup)>|&#x00029;</mo>|&#x02207;</mo>)?"
+    rf"(<msup>{NAME}(?:(?!</msup>).)*</msup>|(?<!<msup>)(?<!<msub>){NAME})"
+    r'(?=(<mo stretchy="false">&#x00028;|</)?)'
+)
+
+
+def apart(match):
+    """A function's name with thin spaces around it."""
+    before, name, after = match.groups()
+    return (before + THIN if before else "") + name + ("" if after else THIN)
+
+
+THIN = '<mspace width="0.17em"/>'
 
 
 # A formula in the text, and the punctuation after it, which must not begin a line.
@@ -157,7 +172,7 @@ def formula(display):
     """What writes a formula as MathML, which browsers show by themselves."""
 
     def one(latex):
-        text = NAMED.sub(r'\1<mspace width="0.17em"/>', convert(latex, display=display))
+        text = NAMED.sub(apart, convert(latex, display=display))
         return text.replace("<mi>&#x0007E;</mi>", "<mo>∼</mo>")
 
     def visit(writer, node):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import types
+from xml.etree import ElementTree
 
 import pytest
 
@@ -95,6 +96,12 @@ def test_formulas_are_formulas(site):
     assert page.count("<math") >= 8
     assert "$$" not in page
     assert (site / "_static" / "stix-two-math.woff2").is_file()
+    parts = {"mfrac": 2, "mover": 2, "msub": 2, "msup": 2, "msubsup": 3, "munderover": 3}
+    for name in ("how-it-works", "tasks"):
+        for formula in re.findall(r"<math.*?</math>", (site / f"{name}.html").read_text()):
+            for element in ElementTree.fromstring(formula).iter():
+                kind = element.tag.partition("}")[2]
+                assert len(element) == parts.get(kind, len(element)), formula
 
 
 def test_every_public_name_is_in_the_reference(site):

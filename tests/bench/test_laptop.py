@@ -31,7 +31,9 @@ SETTINGS = [part for value in TINY for part in ("--set", value)]
 
 
 def record(lower: float, **values: Any) -> Record:
-    seconds = {"score-0": 10.0, "policy-0-0": 5.0, "bounds-0": 100.0, "static": 7.0, "total": 122.0}
+    training = {"score-0": 10.0, "policy-0-0": 5.0}
+    bounds = {"bounds-0": 100.0, "tight-0": 50.0, "static": 7.0}
+    seconds = training | bounds | {"total": 172.0}
     return some_record(bounds=some_bounds(lower), seconds=seconds, **values)
 
 

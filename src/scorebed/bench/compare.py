@@ -282,4 +282,4 @@ def remarks(entries: Sequence[Entry]) -> list[str]:
 
 
 def _is_bound(stage: str) -> bool:
-    return stage.startswith(("bounds", "choose"))
+    return stage.startswith(("bounds", "tight", "round", "choose"))

@@ -125,16 +125,20 @@ class Execution:
         self._decide_sizes(chosen[0], len(chosen) + len(others))
         bounds = [self.bounds(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         references = {name: self.compared(name, *other) for name, other in others.items()}
-        if self.watch is not None and len(chosen) == 1:
+        better = self.task.tight_bound not in (None, CONTRASTIVE)
+        tighter = self.config.evaluation.tight_outer and better and any(map(loose, bounds))
+        if self.watch is not None and len(chosen) == 1 and not tighter:
             policies = {BOUNDS_0: chosen[0]} | {
                 f"bounds-{name}": policy for name, (policy, _) in others.items()
             }
             bounds, references = self._with_more_rounds(policies, bounds[0], references)
         together: dict[str, PairedRecord] | None = None
-        better = self.task.tight_bound not in (None, CONTRASTIVE)
-        if self.config.evaluation.tight_outer and better and any(map(loose, bounds)):
+        if tighter:
+            begun = time.monotonic()
             tight = [self._tight(f"tight-{r}", policy) for r, policy in enumerate(chosen)]
-            if self.watch is None:  # under a watch there is no time for the others
+            seconds = time.monotonic() - begun
+            # Half as long for each of the others: most programs are compiled by now.
+            if self.watch is None or 0.5 * seconds * len(others) < self.watch.left:
                 together = self.in_same_experiments(tight[0], others)
             kind = str(self.task.tight_bound)
             bounds = [each.with_tight(t, kind) for each, t in zip(bounds, tight, strict=True)]
@@ -248,11 +252,12 @@ class Execution:
     def in_same_experiments(
         self, policy: Bounds, compared: Mapping[str, tuple[Policy, str]]
     ) -> dict[str, PairedRecord]:
-        """The policy of the first repeat against others in the same experiments: itself untrained,
-        the untrained policy that looks ahead, and the references.
+        """The policy of the first repeat against others in the same experiments: the references,
+        and where the time is not limited itself untrained and the untrained policy that looks
+        ahead.
         """
         others: dict[str, tuple[Policy, str]] = {}
-        if self.trains:
+        if self.trains and self.watch is None:
             fresh = self.job.make_policy(self.task, key=named(self.key, "untrained"))
             others["untrained"] = fresh, "the same policy before training"
             if self.config.evaluation.greedy:

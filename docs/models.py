@@ -92,7 +92,8 @@ def record(name: str, target: str, minutes: float, more: list[str]) -> dict[str,
 
 
 def pair(value: float, error: float) -> str:
-    return f"{value:.2f} ± {error:.2f}"
+    digits = 2 if error >= 0.01 else 3
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def ahead(found: dict[str, Any], other: str) -> str:

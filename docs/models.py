@@ -20,6 +20,7 @@ HERE = pathlib.Path(__file__).parent
 RECORDS, PAGE = HERE / "models", HERE / "models.md"
 MODELS = HERE.parent / "tests" / "models"
 KEPT = ("method", "policy", "bound", "lower", "lower_se", "upper", "upper_se", "outer", "inner")
+TIGHT = ("bound", "lower", "lower_se", "upper", "upper_se", "outer")
 OF_REFERENCE = ("lower", "lower_se", "advantage", "advantage_se")
 REFERENCES = ("random", "spaced", "static")
 SURE = 2.0  # standard errors of a difference that is called one
@@ -79,15 +80,20 @@ def record(name: str, target: str, minutes: float, more: list[str]) -> dict[str,
     if trained is None:
         return found | {"error": why}
     found |= {key: trained[key] for key in KEPT if key in trained}
+    if trained.get("tight_lower") is not None:
+        found |= {key: trained[f"tight_{key}"] for key in TIGHT}
+    found["saturated"] = trained["saturated"]
+    compared = trained.get("paired") or trained["references"]
     found["references"] = {
-        other: {key: values[key] for key in OF_REFERENCE}
-        for other, values in trained["references"].items()
+        other: {key: compared[other][key] for key in OF_REFERENCE}
+        for other in trained["references"]
     }
     return found | {"ended_by_clock": trained.get("ended_by_clock", {})}
 
 
 def pair(value: float, error: float) -> str:
-    return f"{value:.2f} ± {error:.2f}"
+    digits = 2 if error >= 0.01 else 3
+    return f"{value:.{digits}f} ± {error:.{digits}f}"
 
 
 def ahead(found: dict[str, Any], other: str) -> str:

@@ -360,6 +360,16 @@ class Answers(IID, Discrete):
         return jnp.stack([1 - yes, yes])
 
 
+class Many(Plain):
+    prior = parameters({f"p{i}": dist.Normal(0.0, 1.0) for i in range(11)})
+
+
+@pytest.mark.parametrize(("task", "monitor"), [(Many(), "importance"), (Plain(), "contrastive")])
+def test_policies_for_many_parameters_are_not_watched_by_a_bound_that_saturates(task, monitor):
+    values = preset_values("quick", "model", task, method="score")
+    assert values["policy_training"]["monitor"] == monitor
+
+
 def test_answers_to_a_users_model_need_no_predictive_unless_it_is_asked_for():
     task = Answers()
     assert default_method("quick", task) == default_method("laptop", task) == "pce"

@@ -3,6 +3,7 @@ experiments.
 """
 
 import dataclasses
+import time
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from scorebed.runs.execution import Execution
 from scorebed.runs.folder import RunFolder
 from scorebed.runs.record import BoundsRecord, PairedRecord, Record
 from scorebed.runs.stage import Progress
+from scorebed.runs.watch import Watch
 from scorebed.tasks.library.location import LocationFinding
 
 CONTRASTIVE = BoundsRecord(
@@ -53,11 +55,12 @@ def tight(each):
     return Bounds(each.mean(), 0.1, each.mean() + 0.01, 0.1, len(each), 8, 30.0, 0.0, 5, groups)
 
 
-def run_of(path, **evaluation):
+def run_of(path, *, minutes=0.0, **evaluation):
     config = from_values(VALUES | {"evaluation": EVALUATION | evaluation})
     task = LocationFinding(dim=1, sources=1, horizon=2)
     with RunFolder.create(path, config) as folder:
-        return config, Execution(folder, config, task, progress=Progress()).run()
+        watch = Watch(folder, minutes, begun=time.monotonic()) if minutes else None
+        return config, Execution(folder, config, task, progress=Progress(), watch=watch).run()
 
 
 @pytest.fixture(scope="module")
@@ -117,6 +120,13 @@ def test_a_run_compares_its_policy_in_the_same_experiments(run):
     assert stages <= record.seconds.keys()
     # Everything is in files: a run that was stopped goes on from them.
     assert {path / f"{stage}.json" for stage in stages} <= set(path.iterdir())
+
+
+def test_a_run_of_some_minutes_compares_it_with_the_references_alone(tmp_path):
+    """And takes no further rounds of bounds that say nothing."""
+    _, record = run_of(tmp_path / "run", minutes=10.0)
+    assert record.paired.keys() == {"random"}
+    assert not list((tmp_path / "run").glob("round-*"))
 
 
 def test_the_record_comes_back_from_json(run):

@@ -64,7 +64,7 @@ from scorebed.inference.fitted import fitted_posterior
 from scorebed.inference.gaussian_mixture import Proposal, standard_normal_log_prob
 from scorebed.inference.importance import stream_log_sum
 from scorebed.inference.laplace import laplace_histories, laplace_posterior
-from scorebed.inference.modes import finds_modes, gaussian_task
+from scorebed.inference.modes import MANY, finds_modes, gaussian_task, has_modes
 from scorebed.keys import named
 from scorebed.policies.base import Policy
 from scorebed.rollout import draw_noise, log_likelihood, log_likelihoods, rollout
@@ -288,10 +288,13 @@ class TrajectoryGroups(Grouped):
 def usual_proposal(
     task: Task, ys: Float[Array, "T dy"], xis: Float[Array, "T dx"], *, key: PRNGKeyArray
 ) -> Proposal:
-    """Gaussians at the modes where posteriors are narrow and modes can be found; else a density
-    fitted to particles, which start from the prior and would miss a far narrower posterior.
+    """Gaussians at the modes where these can be found and posteriors are narrow, or parameters
+    many; else a density fitted to particles, which start from the prior and would miss a far
+    narrower posterior, and fill no space of tens of dimensions.
     """
-    if task.narrow_posterior and finds_modes(task):
+    # Of many exchangeable blocks no start finds all modes.
+    many = task.prior.dim > MANY and not task.narrow_posterior
+    if (task.narrow_posterior and finds_modes(task)) or (many and has_modes(task)):
         return laplace_posterior(task, ys, xis)
     return fitted_posterior(task, ys, xis, key=key)
 

@@ -66,8 +66,12 @@ def finds_modes(task: Task) -> bool:
     """Whether modes can be found, of parameters so few that the modes may tell nearly all of the
     posterior.
     """
-    gaussian = isinstance(task, Gaussian) and task.states_follow_data
-    return gaussian and task.prior.dim <= MANY
+    return has_modes(task) and task.prior.dim <= MANY
+
+
+def has_modes(task: Task) -> bool:
+    """Whether modes can be found, however little they may tell of the posterior."""
+    return isinstance(task, Gaussian) and task.states_follow_data
 
 
 def starts(count: int, dim: int) -> Float[np.ndarray, "J k"]:

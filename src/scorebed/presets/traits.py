@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from scorebed.inference.modes import MANY, finds_modes
+from scorebed.inference.modes import MANY, finds_modes, has_modes
 from scorebed.tasks.base import Task
 from scorebed.tasks.nuisance import has_nuisance
 
@@ -20,6 +20,13 @@ def user_model(task: Task) -> bool:
     """Whether the model was written outside of the library."""
     module = type(task).__module__
     return module.partition(".")[0] != OURS or module.startswith(BY_USERS)
+
+
+def many_by_modes(task: Task) -> bool:
+    """Whether there is so much to learn about many parameters that contrastive bounds saturate, and
+    the modes of posteriors can be found.
+    """
+    return has_modes(task) and task.can_order_blocks and task.prior.dim > MANY
 
 
 def greed_serves(task: Task) -> bool:
@@ -52,6 +59,7 @@ TRAITS: dict[str, Callable[[Task], bool]] = {
     "planned": planning_serves,
     "planar": lambda task: task.designs.dim == 2,
     "user-model": user_model,
+    "user-many": lambda task: user_model(task) and many_by_modes(task),
     "nuisance": has_nuisance,
     "without-density": lambda task: not task.has_density,
     "named-designs": lambda task: task.designs.named,

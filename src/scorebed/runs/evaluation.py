@@ -150,13 +150,13 @@ def advantage(values: Mapping[str, Any]) -> str:
 
 def undecided(record: Mapping[str, Any]) -> list[str]:
     """A sentence about every reference that the policy is not clearly ahead of: by less than two
-    standard errors on common draws, by tight bounds where there are any.
+    standard errors on common draws; by tight bounds where there are any.
     """
     untrained = record.get("trained") is False
     fix = "name a --policy that is trained" if untrained else "train longer"
     sentences = []
-    compared = (record.get("references") or {}) | (record.get("paired") or {})
-    for name, values in compared.items():
+    references, tight = record.get("references") or {}, record.get("paired") or {}
+    for name, values in {name: tight.get(name, references[name]) for name in references}.items():
         difference, error = values.get("advantage"), values.get("advantage_se")
         if not all(isinstance(x, int | float) and math.isfinite(x) for x in (difference, error)):
             continue

@@ -77,23 +77,27 @@ class RunBounds:
         others: Compared,
     ) -> BoundsOfRun:
         """All that the configuration asks for: bounds of the policy of each repeat and of others.
-        Where there are tight ones, the first policy is compared with itself untrained and with the
-        untrained policy that looks ahead as well.
+        Where there are tight ones and the time is not limited, the first policy is compared with
+        itself untrained and with the untrained policy that looks ahead as well.
         """
         self._decide_sizes(chosen[0], len(chosen) + len(others))
         bounds = [self.reported(f"bounds-{r}", policy) for r, policy in enumerate(chosen)]
         references = {name: self._reference(name, *other) for name, other in others.items()}
-        if self.watch is not None and len(chosen) == 1:
+        better = self.task.tight_bound not in (None, CONTRASTIVE)
+        tighter = self.config.evaluation.tight_outer and better and any(map(loose, bounds))
+        if self.watch is not None and len(chosen) == 1 and not tighter:
             policies = {BOUNDS_0: chosen[0]} | {
                 f"bounds-{name}": policy for name, (policy, _) in others.items()
             }
             bounds, references = self._with_more_rounds(policies, bounds[0], references)
-        better = self.task.tight_bound not in (None, CONTRASTIVE)
-        if not (self.config.evaluation.tight_outer and better and any(map(loose, bounds))):
+        if not tighter:
             return BoundsOfRun(bounds, references, None)
+        begun = time.monotonic()
         tight = [self._tight(f"tight-{r}", policy) for r, policy in enumerate(chosen)]
+        seconds = time.monotonic() - begun
         together: dict[str, PairedRecord] | None = None
-        if self.watch is None:  # under a watch there is no time for the others
+        # Half as long for each of the others: most programs are compiled by now.
+        if self.watch is None or 0.5 * seconds * len(others) < self.watch.left:
             together = {
                 name: PairedRecord.of(tight[0], self._tight(f"tight-{name}", other), words)
                 for name, (other, words) in {**self._before_training(), **others}.items()
@@ -168,9 +172,9 @@ class RunBounds:
 
     def _before_training(self) -> Compared:
         """The policy as it was before training, and the untrained policy that looks ahead; nothing
-        where nothing is trained.
+        where nothing is trained, or the time is limited.
         """
-        fresh = self._fresh()
+        fresh = self._fresh() if self.watch is None else {}
         ahead = fresh and self.config.evaluation.greedy
         return {**fresh, GREED: self._greedy()} if ahead else fresh
 

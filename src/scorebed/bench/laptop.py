@@ -139,7 +139,7 @@ def laptop(
     make_folder(out)
     reached = []
     for name in tasks:
-        records: dict[str, list[tuple[Record, Tight | None]]] = {m: [] for m in methods}
+        records: dict[str, list[tuple[Record, Standing | None]]] = {m: [] for m in methods}
         counts = {method: max(seeds, _finished(out / f"{name}-{method}")) for method in methods}
         for seed in range(max(counts.values())):
             first = out / f"{name}-{BY_SCORE[0]}-{seed}"
@@ -166,7 +166,7 @@ def laptop(
     return reached
 
 
-class Tight(NamedTuple):
+class Standing(NamedTuple):
     """Tight bounds of a run's policy, and what it is ahead of in the same experiments."""
 
     bounds: dict[str, float]
@@ -178,7 +178,7 @@ def _finished(stem: Path) -> int:
     return next(s for s in itertools.count() if not Path(f"{stem}-{s}", RECORD).exists())
 
 
-def _tight(run: OpenRun, execution: Execution) -> Tight | None:
+def _tight(run: OpenRun, execution: Execution) -> Standing | None:
     """Those of the run's own size; None if it is to have none. What a policy is ahead of is asked
     where a run has references.
     """
@@ -187,7 +187,7 @@ def _tight(run: OpenRun, execution: Execution) -> Tight | None:
         return None
     policy = load(run.folder.path).policy
     bounds, ahead = execution.bounds.ahead_of(policy, compared=sizes.references)
-    return Tight({name: getattr(bounds, name) for name in BOUND_FIELDS}, ahead)
+    return Standing({name: getattr(bounds, name) for name in BOUND_FIELDS}, ahead)
 
 
 def _run(

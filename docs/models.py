@@ -80,10 +80,11 @@ def record(name: str, target: str, minutes: float, more: list[str]) -> dict[str,
     if trained is None:
         return found | {"error": why}
     found |= {key: trained[key] for key in KEPT if key in trained}
-    if trained.get("tight_lower") is not None:
+    tight = trained.get("tight_lower") is not None
+    if tight:
         found |= {key: trained[f"tight_{key}"] for key in TIGHT}
     found["saturated"] = trained["saturated"]
-    compared = trained.get("paired") or trained["references"]
+    compared = (trained.get("paired") or {}) if tight else trained["references"]
     found["references"] = {
         other: {key: compared[other][key] for key in OF_REFERENCE}
         for other in trained["references"]
@@ -103,6 +104,8 @@ def ahead(found: dict[str, Any], other: str) -> str:
 
 def verdict(found: dict[str, Any]) -> str:
     """What the differences say, in words."""
+    if not found["references"]:
+        return "not compared: all contrastive bounds are at their ceiling"
     words = {"lost": [], "like": []}  # type: dict[str, list[str]]
     for other, each in found["references"].items():
         sigma = each["advantage"] / max(each["advantage_se"], 1e-12)

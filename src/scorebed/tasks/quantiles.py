@@ -41,6 +41,7 @@ from numpyro.distributions.truncated import (
 from scorebed.errors import ScorebedError
 
 Map = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
+Search = tuple[Array, Array, Array, Array, Array]  # steps, whether it goes on, t and its interval
 
 STEPS = 12  # of Newton's, or halvings, towards a quantile, at most
 CLOSE = 0.1  # in square roots of the precision: a step that is shorter was the last one
@@ -252,7 +253,7 @@ def quantile(
 
     sought = jax.lax.stop_gradient(tail)
 
-    def step(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def step(carry: Search) -> Search:
         count, _, t, low, high = carry
         x, stretch = jax.jvp(to_x, (t,), (jnp.ones_like(t),))
         found = held.side(upper, x)
@@ -505,13 +506,14 @@ def _(distribution: dist.MixtureGeneral) -> TailFunctions:
     each = [tails(part) for part in distribution.component_distributions]
     probs = distribution.mixing_distribution.probs
 
-    def mixed(which: int) -> Map:
+    def mixed(sides: list[Map]) -> Map:
         return lambda x: sum(
-            (probs[..., i] * side[which](x) for i, side in enumerate(each)),
+            (probs[..., i] * side(x) for i, side in enumerate(sides)),
             start=jnp.zeros((), x.dtype),
         )
 
-    return TailFunctions(mixed(0), mixed(1), distribution.log_prob)
+    below, above = mixed([part.below for part in each]), mixed([part.above for part in each])
+    return TailFunctions(below, above, distribution.log_prob)
 
 
 @latent_map.register

@@ -41,7 +41,7 @@ from numpyro.distributions.truncated import (
 from scorebed.errors import ScorebedError
 
 Map = Callable[[Float[Array, "*n"]], Float[Array, "*n"]]
-Search = tuple[Array, Array, Array, Array, Array]  # steps, going on?, where, and both ends
+Search = tuple[Array, Array, Array, Array, Array]  # steps, whether it goes on, t and its interval
 
 STEPS = 12  # of Newton's, or halvings, towards a quantile, at most
 CLOSE = 0.1  # in square roots of the precision: a step that is shorter was the last one
@@ -512,8 +512,8 @@ def _(distribution: dist.MixtureGeneral) -> TailFunctions:
             start=jnp.zeros((), x.dtype),
         )
 
-    below, above = [of.below for of in each], [of.above for of in each]
-    return TailFunctions(mixed(below), mixed(above), distribution.log_prob)
+    below, above = mixed([part.below for part in each]), mixed([part.above for part in each])
+    return TailFunctions(below, above, distribution.log_prob)
 
 
 @latent_map.register

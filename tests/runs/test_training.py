@@ -184,7 +184,7 @@ def test_a_score_made_for_another_task_is_refused_and_nothing_is_written(
         (["train", "pendulum", "--method", "pce", "--budget", "1e3"], "at least"),
         (["train", "pendulum", "--budget", "1e9", "--match", "nowhere"], "one of them"),
         (["train", "pendulum", "--match", "nowhere"], "nowhere"),
-        (["train", "pendulum", "--set", "score.step=5"], "score.steps"),
+        (["train", "pendulum", "--policy", "plan", "--set", "score.step=5"], "score.steps"),
         (["train", "pendulum", "--policies", "0"], "policies"),
         (["train", "pendulum", "--set", "score.learning_rate=nan"], "learning_rate"),
         (["resume", "no/such/run"], "no/such/run"),

@@ -23,6 +23,7 @@ import scorebed
 from measuring import arguments, table
 from scorebed.sweeps import worker
 from scorebed.sweeps.creation import create_study
+from scorebed.sweeps.journal import JournalFile
 from scorebed.sweeps.study import JOURNAL, SweepStudy
 from scorebed.sweeps.worker import Worker
 
@@ -126,13 +127,14 @@ def fill(study: SweepStudy, trials: int) -> float:
     head, *lines = path.read_text().splitlines()
     first = [line for line in map(json.loads, lines) if line.get("trial_id", 0) == 0]
     first = first[: 1 + next(i for i, line in enumerate(first) if "values" in line)]
-    text = [head]
+    for line in first:
+        line.pop("crc32")  # a line is given its own when it is written
+    logs = []
     for number in range(trials):
         own = {"trial_id": number}
-        text += (json.dumps({**line, **(own if "trial_id" in line else {})}) for line in first)
-    # In Optuna's own form, without spaces.
-    compact = (json.dumps(json.loads(line), separators=(",", ":")) for line in text)
-    path.write_text("\n".join(compact) + "\n")
+        logs += ({**line, **(own if "trial_id" in line else {})} for line in first)
+    path.write_text(head + "\n")
+    JournalFile(path).append_logs(logs)
     return path.stat().st_size / 1e6
 
 

@@ -262,15 +262,11 @@ class Store:
 
     def experiments(self) -> list[Experiment]:
         """All experiments, oldest first."""
-        with self._turn, _explained(self.path):
-            rows = self._connection.execute(
-                f"SELECT {', '.join(FIELDS)} FROM experiments ORDER BY id"
-            ).fetchall()
-        return [Experiment(*row) for row in rows]
+        return self._select("ORDER BY id")
 
     def find(self, name: str) -> Experiment | None:
         """The experiment of that name."""
-        return next((each for each in self.experiments() if each.name == name), None)
+        return next(iter(self._select("WHERE name = ?", name)), None)
 
     def newest_open(self, fingerprint: str, policy_sha256: str) -> Experiment | None:
         """The newest unfinished experiment of a task and policy."""
@@ -287,8 +283,7 @@ class Store:
         """A new experiment with its first events, inside `writing`. `values` are all fields except
         `id`; `created` may be left out.
         """
-        taken = {experiment.name for experiment in self.experiments()}
-        if values["name"] in taken:
+        if self.find(values["name"]) is not None:
             raise ConflictError(
                 "the name of a new experiment",
                 got=f"'{values['name']}', which exists in {self.path}",
@@ -315,6 +310,13 @@ class Store:
         return next(
             name for n in range(1, len(taken) + 2) if (name := f"experiment-{n}") not in taken
         )
+
+    def _select(self, which: str, *values: str) -> list[Experiment]:
+        with self._turn, _explained(self.path):
+            rows = self._connection.execute(
+                f"SELECT {', '.join(FIELDS)} FROM experiments {which}", values
+            ).fetchall()
+        return [Experiment(*row) for row in rows]
 
     def _open(self) -> None:
         execute = self._connection.execute

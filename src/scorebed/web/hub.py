@@ -115,8 +115,11 @@ class Hub:
         self.store.close()
 
     def warm_policy(self) -> None:
-        """Compile what designs need, which every visitor would wait for."""
+        """Compile what designs need, and read where the experiments of the file stand: every
+        visitor would wait for both.
+        """
         self._on_scratch(lambda session: session.warm_policy())
+        self.listed()
 
     def warm(self) -> None:
         """Compile in the background what else the first visitor would wait for. Posteriors wait for

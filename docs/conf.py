@@ -110,9 +110,9 @@ def short_types(app, what, name, obj, options, signature, returns):
 
 
 def short_types_of_fields(app, what, name, obj, options, lines):
-    """The same in what napoleon says of attributes."""
+    """The same in what napoleon says of attributes; those that subclasses give are wrapped."""
     del app, what, name, obj, options
-    lines[:] = map(by_their_names, lines)
+    lines[:] = [ABSTRACT.sub(r"\1\2", by_their_names(line)) for line in lines]
 
 
 def by_their_names(text):
@@ -120,6 +120,9 @@ def by_their_names(text):
     return ARRAY.sub("Array", KEY.sub("PRNGKeyArray", re.sub(r"~?jaxtyping\.", "", text)))
 
 
+ABSTRACT = re.compile(
+    r"~?equinox\._module\._better_abstract\.Abstract(?:Class)?Var\[(.*)\]([*`:]|$)"
+)
 ARRAY = re.compile(r"\bjaxlib\._jax\.Array\b")
 KEY = re.compile(
     r"~?(?:jaxtyping\.)?Key\[jaxlib\._jax\.Array, ''\]"
